@@ -23,7 +23,7 @@ CRATES = ROOT / "crates"
 LAYERS = {
     "volume": "medium process space inode txn cache data namespace open watch upkeep recovery check attach",
     "preload": "runtime entry paths descriptors files names mappings signals processes split",
-    "ddmap": "protocol wire shared_memory control paging node",
+    "ddmap": "protocol wire shared_memory control membership paging node",
     "pmem": "region access persistence recording",
     "memory": "instructions faults",
 }

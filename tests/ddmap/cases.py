@@ -366,6 +366,61 @@ def node_1_away(new):
     is_mended(new, domain, lasted=12, most=SLACK)
 
 
+def no_number(domain, number, by):
+    """A new node that is told of that one gets no number."""
+    domain.first = by
+    try:
+        domain.add(number).start()
+    except Failed as failed:
+        expect("no number is given" in str(failed), str(failed))
+    else:
+        raise Failed("a node has got a number without a majority")
+    domain.nodes.pop(number).end()
+
+
+@case("node 1, a mere holder, is away for 12 s, and another node is made first",
+      "touches of its pages", short=True)
+def first_replaced(new):
+    domain = new(host=2, patience=30)
+    domain.settle()
+    domain.nodes[1].kill()
+    domain.host.solera("domain", "first", "dm", "--to", "2")
+    time.sleep(10)
+    domain.go_on("near", times=1000)
+    domain.pages_leave()
+    domain.first = 4
+    domain.add(5).start()
+    domain.nodes[1].start()
+    domain.is_first(2, 2)
+    domain.all_go_on()
+    is_mended(new, domain, lasted=12, most=SLACK)
+
+
+@case("the network is cut in two for 20 s, and each half has a first", "touches of pages beyond")
+def firsts_apart(new):
+    domain = new(host=2, active=(1,), patience=30)
+    domain.settle()
+    domain.split([2, 4])
+    words = ("domain", "first", "dm", "--to")
+    domain.host.solera(*words, "2", "--force")
+    domain.nodes[1].solera(*words, "1", "--force")
+    term = domain.host.status()["term"]
+    expect(domain.nodes[1].status()["first"] == 1, "the other half has its first")
+    no_number(domain, 5, 1)
+    time.sleep(12)
+    domain.go_on("near", times=1000)
+    domain.pages_leave()
+    domain.split([])
+    domain.is_first(2, term)
+    domain.first = 3
+    domain.add(6).start()
+    # Half of them have stored 5, and may have given it for all that the later first knows.
+    expect(domain.nodes[6].known_as == 6, f"it is node {domain.nodes[6].known_as}")
+    domain.all_go_on()
+    # TCP tries again later and later.
+    is_mended(new, domain, lasted=20, most=15)
+
+
 @case("all nodes are killed and started again, programs live", "all that is not there")
 def all_nodes_killed(new):
     domain = new()

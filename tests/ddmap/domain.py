@@ -168,7 +168,7 @@ class Node:
         line = [SOLERA, "node", "--domain", "dm", "--listen", f"{self.address}:{PORT}", "--store"]
         line += [self.store, "--capacity", f"{self.capacity_mib()}M", *self.options]
         if self.number != 1 and not os.path.exists(f"{self.store}/node"):
-            line += ["--join", f"10.77.0.1:{PORT}"]
+            line += ["--join", f"10.77.0.{self.domain.first}:{PORT}"]
         begun = os.path.getsize(self.log) if os.path.exists(self.log) else 0
         with open(self.log, "ab") as log:
             output = {"stdout": log, "stderr": log, "env": self.environment()}
@@ -278,7 +278,7 @@ class Domain:
     def __init__(self, programs, seed, host=1, wired=(), patience=20, file=True, nodes=4, copies=1,
                  active=()):
         self.programs, self.seed, self.patience = programs, seed, patience
-        self.copies, self.host_number = copies, host
+        self.copies, self.host_number, self.first = copies, host, 1
         self.folder = f"{MEMORY}/domain{time.monotonic_ns()}"
         os.mkdir(self.folder)
         self.loads, self.nodes, self.hub, self.host, self.ledger = [], {}, None, None, None
@@ -304,6 +304,27 @@ class Domain:
         """Another machine; its node is not started."""
         self.nodes[number] = Node(self, number, wired, options)
         return self.nodes[number]
+
+    def split(self, numbers):
+        """Cuts these nodes from all others; none: all reach each other again."""
+        if numbers:
+            self.hub.ip("link add beside type bridge")
+            self.hub.ip("link set beside up")
+            for number in numbers:
+                self.hub.ip(f"link set v{number} master beside")
+        else:
+            for number in self.nodes:
+                self.hub.ip(f"link set v{number} master hub")
+            self.hub.ip("link delete beside")
+
+    def is_first(self, number, term):
+        """Waits until all nodes say that this one is first, in this term."""
+        def says(node):
+            status = node.status()
+            return (status["first"], status["term"]) == (number, term)
+        until(lambda: [(node.status()["first"], node.status()["term"])
+                       for node in self.nodes.values()],
+              lambda: all(says(node) for node in self.nodes.values()), 20)
 
     def holders(self):
         return [node for node in self.nodes.values() if node is not self.host]

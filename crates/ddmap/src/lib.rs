@@ -10,6 +10,7 @@
 //! | `wire/` | how messages go over sockets |
 //! | `shared_memory/` | what processes of a machine share, and how touches of it are caught |
 //! | `control/` | how processes and nodes find each other, and what they say besides pages |
+//! | `membership/` | who is in a domain, and which node is first |
 //! | `paging/` | how a process's touches are served |
 //! | `node/` | what a node runs: makes room, keeps pages for others, buries the dead |
 //!
@@ -17,6 +18,7 @@
 //! use is named here, and nowhere else.
 
 mod control;
+mod membership;
 mod node;
 mod paging;
 mod protocol;

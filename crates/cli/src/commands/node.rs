@@ -19,7 +19,8 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 /// Run a node of a domain: machines that pool their memory for volumes larger than each of them.
 ///
-/// A domain's first node is started without --join, all others with its address.
+/// A domain's first node is started without --join, all others with the address of one of its
+/// nodes, more than half of which must answer.
 /// The node runs in the foreground until SIGINT or SIGTERM. What it has stays in its store: started
 /// again with it, it goes on, and --join is not needed. A volume (`solera format --ddmap`) is used
 /// on the node on which it was made, its host; the others keep the pages that have no room there.
@@ -59,7 +60,7 @@ pub struct NodeArgs {
     #[arg(long, value_name = "SIZE", value_parser = size::parse,
           required_unless_present = "demo")]
     pub capacity: Option<u64>,
-    /// Where the domain's first node is. Left out by that one, and by one that was there before.
+    /// Where a node of the domain is. Left out by the first one, and by one that was there before.
     #[arg(long, value_name = "ADDR:PORT")]
     pub join: Option<SocketAddr>,
     /// Keep pages, and run no programs: no volume is made here.

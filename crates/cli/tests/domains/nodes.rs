@@ -304,7 +304,9 @@ fn nodes_and_volumes_are_removed() {
     assert_eq!(status["kept"][0]["volume"], "v", "{status}");
     assert_eq!(status["kept"][0]["uuid"], status["volumes"][0]["uuid"], "{status}");
     domain(&["drain", "dm", "9"]).refused(1, &["no such node"]);
-    for (node, words) in [("1", ["node 1 gives out", "drain dm 1"]), ("9", ["no such", "status"])] {
+    for (node, words) in
+        [("1", ["node 1 gives out", "domain first dm"]), ("9", ["no such", "status"])]
+    {
         domain(&["leave", "dm", node]).refused(1, &words);
     }
     assert_eq!(kept_by(1).expect("it is there")["standing"], "there", "nothing was done");

@@ -51,6 +51,13 @@ pub enum LocalRequest {
         /// How it is to stand.
         standing: Standing,
     },
+    /// A node is to be the domain's first.
+    First {
+        /// Its number.
+        to: u16,
+        /// Also without a majority.
+        force: bool,
+    },
     /// A volume of this node's is to be removed.
     Remove {
         /// Its name.

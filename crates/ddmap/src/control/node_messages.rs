@@ -1,6 +1,7 @@
 //! What nodes say to each other besides pages: which nodes there are, and how they are. JSON, so
 //! that a later release can say more.
 
+use crate::protocol::{Reign, Terms};
 use crate::shared_memory::migration::Moved;
 use crate::shared_memory::store::Standing;
 use serde::{Deserialize, Serialize};
@@ -97,6 +98,38 @@ pub enum NodeRequest {
         /// How it is to stand.
         standing: Standing,
     },
+    /// Which node the domain's first is.
+    Lead {
+        /// The domain.
+        domain: String,
+    },
+    /// The asked node is to be the domain's first.
+    BeFirst {
+        /// The domain.
+        domain: String,
+        /// That node.
+        node: u16,
+        /// Also without a majority.
+        force: bool,
+    },
+    /// Whether the reign's node may be first.
+    Agree {
+        /// The domain.
+        domain: String,
+        /// The reign.
+        reign: Reign,
+    },
+    /// This node is first: it tells what there is, which the asked node is to store.
+    Note {
+        /// The domain.
+        domain: String,
+        /// The first's.
+        reign: Reign,
+        /// No greater number was given, or is about to be.
+        numbers: u16,
+        /// All nodes.
+        all: Vec<Member>,
+    },
     /// Which node the asked one is: it is told as the only one of the members.
     Who,
     /// The connection's volume is removed: what is kept of it is dropped.
@@ -141,6 +174,30 @@ pub enum NodeReply {
         you: u16,
         /// All of them.
         all: Vec<Member>,
+        /// What the one that answers knows of firsts.
+        #[serde(default)]
+        terms: Terms,
+    },
+    /// Another node is first.
+    Led {
+        /// Whose reign it is, and which one the answering node has agreed to.
+        terms: Terms,
+        /// Where that first is reached.
+        address: Option<SocketAddr>,
+    },
+    /// The answering node agrees.
+    Agreed {
+        /// Its number.
+        node: u16,
+        /// What it knows of firsts.
+        terms: Terms,
+        /// The nodes that it knows.
+        all: Vec<Member>,
+    },
+    /// The answering node has stored what it was told.
+    Noted {
+        /// Its number.
+        node: u16,
     },
     /// It is done.
     Done,

@@ -10,6 +10,12 @@ pub struct Status {
     pub domain: String,
     /// The node that says so.
     pub node: u16,
+    /// The one that gives out numbers, and in which term it does.
+    #[serde(default)]
+    pub first: u16,
+    /// That term.
+    #[serde(default)]
+    pub term: u32,
     /// All nodes.
     pub nodes: Vec<Member>,
     /// The volumes that this node is the host of.

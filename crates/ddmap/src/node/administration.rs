@@ -8,6 +8,7 @@ use super::jobs::Answers;
 use super::{BEAT, Shared, say};
 use crate::control::local_socket::LocalReply;
 use crate::control::node_messages::{NodeReply, NodeRequest};
+use crate::membership::saying::say_to;
 use crate::paging::attachment::pager_of;
 use crate::paging::pager::PagerOptions;
 use crate::protocol::messages::PAGES;
@@ -20,6 +21,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+/// A node that is to be first has asked the others by then.
+const STANDS: Duration = Duration::from_secs(4);
+
 fn answer(told: Result<NodeReply, DomainError>) -> LocalReply {
     match told {
         Ok(NodeReply::Done) => LocalReply::Done,
@@ -30,14 +34,37 @@ fn answer(told: Result<NodeReply, DomainError>) -> LocalReply {
 }
 
 impl Shared {
-    /// A node is to stand so: the first one is told.
+    /// A node is to stand so: the first one is told, or the one that is first by now.
     pub(super) fn mark(&self, node: u16, standing: Standing) -> LocalReply {
-        answer(match self.first {
-            None => Ok(self.answering.mark(node, standing)),
-            Some(first) => {
-                say(first, &self.about, None, &NodeRequest::Mark { node, standing }, &self.wire)
-            }
-        })
+        let mut told = Ok(self.answering.mark(node, standing));
+        for _ in 0..2 {
+            let Ok(NodeReply::Led { address: Some(first), .. }) = &told else { break };
+            let ask = NodeRequest::Mark { node, standing };
+            told = say(*first, &self.about, None, &ask, &self.wire);
+        }
+        answer(told)
+    }
+
+    /// A node is to be the domain's first: it is asked to.
+    pub(super) fn make_first(&self, to: u16, force: bool) -> LocalReply {
+        let refused = |text: String| LocalReply::Refused { text };
+        if to == self.about.node {
+            return match self.leadership.stand(force) {
+                Ok(()) => LocalReply::Done,
+                Err(text) => refused(text),
+            };
+        }
+        let all = self.members.addresses().into_iter();
+        let Some((_, address, standing, store)) = all.into_iter().find(|one| one.0.number() == to)
+        else {
+            return refused(format!("the domain has no node {to}"));
+        };
+        if standing == Standing::Gone {
+            return refused(format!("node {to} was removed from the domain"));
+        }
+        let ask = NodeRequest::BeFirst { domain: self.domain.clone(), node: to, force };
+        let told = say_to(STANDS, (address, store), &self.about, (&ask, &self.wire));
+        answer(told.map_err(|unsaid| unsaid.error))
     }
 
     /// A volume of this node's is removed, unless a program has it.

@@ -17,7 +17,6 @@ pub mod healing;
 pub mod held_region;
 pub mod host;
 mod jobs;
-pub mod members;
 mod metrics;
 pub mod policy;
 mod rollback;
@@ -25,29 +24,31 @@ mod round_robin;
 pub mod sampling;
 mod scheduling;
 pub mod service;
-mod uptime;
 
 use crate::control::local_socket::{self, Local, LocalReply, LocalRequest};
-use crate::control::node_messages::{self, Member, NODE_TIMEOUT, NodeReply, NodeRequest};
+use crate::control::node_messages::{Member, NODE_TIMEOUT};
 use crate::control::preferences::Preferences;
 use crate::control::status::Status;
+use crate::membership::BEAT;
+use crate::membership::entering::{Entry, enter, number_of};
+use crate::membership::leadership::Leadership;
+use crate::membership::members::Members;
+use crate::membership::saying::{say, say_hello};
 use crate::node::eviction::Peer;
 use crate::node::host::Hosts;
 use crate::node::jobs::{Order, Orders};
-use crate::node::members::Members;
 use crate::node::scheduling::be_prompt;
 use crate::node::service::Answering;
-use crate::protocol::messages::{Answer, PAGES, Request};
-use crate::protocol::{Claimant, NodeId, PAGE, TERM};
+use crate::protocol::messages::PAGES;
+use crate::protocol::{Claimant, NodeId, PAGE};
 use crate::shared_memory::capacity::Capacity;
 use crate::shared_memory::error::DomainError;
 use crate::shared_memory::maps::Maps;
 use crate::shared_memory::store::{Listed, Lock, Store};
 use crate::shared_memory::table::LAYOUT;
 use crate::shared_memory::uffd::{self, Uffd};
-use crate::wire::link::Link;
+use crate::wire::Wire;
 use crate::wire::server::Server;
-use crate::wire::{Hello, NO_VOLUME, Wire};
 use exposition::{ListenError, ScrapeServer};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
@@ -60,11 +61,10 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 const TICK: Duration = Duration::from_millis(100);
-const BEAT: Duration = Duration::from_secs(1);
+/// Beats from when the first tells one that it does not hear of until it tells the next one.
+const TELL: u32 = 3;
 /// Pages that leave in one go, at least.
 const BATCH: u64 = PAGES as u64;
-/// The number of a node that has none yet.
-const STRANGER: u16 = 0xFFF;
 
 /// How a node is to be.
 #[derive(Clone, Debug)]
@@ -103,8 +103,8 @@ struct Shared {
     store: Store,
     domain: String,
     about: Member,
-    /// Whom to tell that this node is there; `None`: it is the first.
-    first: Option<SocketAddr>,
+    /// Whom to tell that this node is there.
+    leadership: Arc<Leadership>,
     wire: Wire,
     room: Arc<Capacity>,
     /// Pages that are kept free.
@@ -124,71 +124,6 @@ struct Shared {
 /// as much of a processor as one with 64, and the next touch does not wait.
 fn whole_batches(missing: u64, batch: u64) -> u64 {
     missing.max(1).next_multiple_of(batch.max(1))
-}
-
-/// How a node begins that has something to say, of a volume in a term or of none.
-fn say_hello(member: &Member, volume: Option<([u8; 16], u32)>) -> Result<Hello, DomainError> {
-    let number = if member.node == 0 { STRANGER } else { member.node };
-    let node = NodeId::new(number)
-        .ok_or_else(|| DomainError::new("reach a node", "a bad number of this one", ""))?;
-    let (volume, term) = volume.unwrap_or((NO_VOLUME, TERM));
-    let process = u64::from(std::process::id()) << 16 | u64::from(member.address.port());
-    Ok(Hello { node, process, session: 1, volume, term, store: 0 })
-}
-
-/// Says something to a node, of a volume in a term or of none: its answer.
-fn say(
-    address: SocketAddr,
-    member: &Member,
-    volume: Option<([u8; 16], u32)>,
-    ask: &NodeRequest,
-    wire: &Wire,
-) -> Result<NodeReply, DomainError> {
-    say_within(BEAT * 2, address, member, volume, (ask, wire))
-}
-
-/// The same, with as much time for the connection and again for the answer.
-fn say_within(
-    patience: Duration,
-    address: SocketAddr,
-    member: &Member,
-    volume: Option<([u8; 16], u32)>,
-    (ask, wire): (&NodeRequest, &Wire),
-) -> Result<NodeReply, DomainError> {
-    let asked = format!("reach the node at {address}");
-    let io = |error: std::io::Error| DomainError::new(&asked, error, "");
-    let hello = say_hello(member, volume)?;
-    let mut link = Link::connect(address, patience, &hello, wire).map_err(io)?;
-    let text = node_messages::text(ask);
-    let answer = link.ask(&Request::Control { text }, patience);
-    let answer = answer.map_err(|error| DomainError::new(&asked, error, "try again"))?;
-    let refused = |found: String| DomainError::new(&asked, found, "");
-    match answer {
-        Answer::Control { text } => node_messages::parse(&text).map_err(refused),
-        Answer::Refused { text, .. } => Err(refused(text)),
-        _ => Err(refused("an answer to something else".to_owned())),
-    }
-}
-
-/// Tells a node of the domain that this one is there: its number, and all nodes.
-fn join(
-    domain: &str,
-    address: SocketAddr,
-    member: &Member,
-    wire: &Wire,
-) -> Result<(NodeId, Vec<Member>), DomainError> {
-    let refused = |found: &str| {
-        let asked = format!("join the domain {domain} at {address}");
-        DomainError::new(asked, found, "see `solera node --help`")
-    };
-    let ask = NodeRequest::Join { domain: domain.to_owned(), member: member.clone() };
-    match say(address, member, None, &ask, wire)? {
-        NodeReply::Members { you, all } => {
-            Ok((NodeId::new(you).ok_or_else(|| refused("a bad number"))?, all))
-        }
-        NodeReply::Refused { text } => Err(refused(&text)),
-        _ => Err(refused("an answer to something else")),
-    }
 }
 
 /// What `statfs` says of a tmpfs.
@@ -225,64 +160,6 @@ fn check_page_size(asked: &str, bytes: u64) -> Result<(), DomainError> {
     }
     let found = format!("this kernel's pages have {bytes} bytes, and a domain's have {PAGE}");
     Err(DomainError::new(asked, found, "use a kernel with pages of 4 KiB"))
-}
-
-fn number_of(about: &Member) -> Result<NodeId, DomainError> {
-    let asked = format!("be node {}", about.node);
-    NodeId::new(about.node)
-        .ok_or_else(|| DomainError::new(asked, "that is no number of a node", "1 to 4094 are"))
-}
-
-/// Finds out which node this is, and who else there is; gives the first node's address, if that is
-/// another one.
-fn enter(
-    options: &NodeOptions,
-    store: &Store,
-    members: &Members,
-    about: &mut Member,
-) -> Result<Option<SocketAddr>, DomainError> {
-    let asked = format!("run a node of {}", options.domain);
-    let mut number = [0; 8];
-    rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::empty())
-        .map_err(|errno| DomainError::io(&asked, "a number for the store", &errno.into()))?;
-    about.store = u64::from_ne_bytes(number);
-    if let Some(known) = store.about()? {
-        if known.domain != options.domain {
-            let found = format!("the store is of a node of {}", known.domain);
-            return Err(DomainError::new(asked, found, "give the store of this domain"));
-        }
-        if let Some(join) = options.join.filter(|join| known.node == 1 && *join != about.address) {
-            let found = format!(
-                "the store is of node 1, with which a domain of that name began: it joins none, \
-                 and not the one at {join}"
-            );
-            let advice = "give --store a new folder to join; or leave --join out, to go on with \
-                          that domain";
-            return Err(DomainError::new(asked, found, advice));
-        }
-        (about.node, about.store) = (known.node, known.store);
-        store.members().into_iter().for_each(|listed| members.remember(listed));
-    }
-    let of_first = members.addresses().into_iter().find(|one| one.0.number() == 1);
-    let first = match (options.join, about.node) {
-        (_, 1) | (None, 0) => None,
-        (Some(join), _) => Some(join),
-        (None, _) => of_first.map(|one| one.1),
-    };
-    if let Some(first) = first {
-        let (node, all) = join(&options.domain, first, about, &options.wire)?;
-        about.node = node.number();
-        members.heard(all);
-    } else if about.node > 1 {
-        let advice = "give --join the address of the domain's first node";
-        return Err(DomainError::new(asked, "the first node is not known", advice));
-    } else {
-        about.node = 1;
-        members.join(about.clone());
-    }
-    store.set_about(&options.domain, number_of(about)?, about.store)?;
-    store.set_members(&members.addresses())?;
-    Ok(first)
 }
 
 impl Node {
@@ -335,12 +212,16 @@ impl Node {
             .map_err(|error| DomainError::new(&asked, error, "give another --store"))?;
         let starts = room.starts() + 1;
         let mut about = Member { passive, capacity, reserve, starts, ..Member::new(0, address) };
-        let first = enter(&options, &store, &members, &mut about)?;
+        let entry = Entry { domain: &options.domain, join: options.join, wire: &options.wire };
+        let terms = enter(&entry, &store, &members, &mut about)?;
         let here = number_of(&about)?;
         let room = Arc::new(room);
-        let (of, all) = ((options.domain.clone(), options.wire.clone()), Arc::clone(&members));
-        let me = (here, about.clone());
-        let answering = Answering::new(of, store.clone(), me, Arc::clone(&room), all);
+        let of = || (options.domain.clone(), options.wire.clone());
+        let me = (store.clone(), about.clone());
+        let leadership = Leadership::new(of(), me, Arc::clone(&members), terms);
+        let leadership = Arc::new(leadership);
+        let (me, all) = ((here, about.clone()), (Arc::clone(&members), Arc::clone(&leadership)));
+        let answering = Answering::new(of(), store.clone(), me, Arc::clone(&room), all);
         let answering = Arc::new(answering);
         // What is left of moves of volumes; those that are decided go on.
         store.finish_arrivals();
@@ -353,7 +234,7 @@ impl Node {
         let shared = Arc::new(Shared {
             domain: options.domain,
             about,
-            first,
+            leadership,
             wire: options.wire.clone(),
             room,
             reserve,
@@ -530,26 +411,24 @@ impl Shared {
 
     fn beat(&self) {
         let mut heard = self.members.lives();
-        let (mut said, mut removed) = (None, Vec::new());
-        let mut tried = Instant::now();
+        let (mut said, mut removed): (Option<DomainError>, _) = (None, Vec::new());
+        let (mut tried, mut tick) = (Instant::now(), 0_u32);
         while !self.over.load(Ordering::Relaxed) {
             let member = self.told_of();
-            match self.first {
-                None => {
-                    self.members.join(member);
+            let told = if self.leadership.is_here() {
+                if tick.is_multiple_of(TELL) {
+                    self.leadership.tell_silent();
                 }
-                Some(first) => match join(&self.domain, first, &member, &self.wire) {
-                    Ok((_, all)) => {
-                        self.members.heard(all);
-                        said = None;
-                    }
-                    Err(error) if said.as_ref() != Some(&error) => {
-                        eprintln!("solera: node: {error}");
-                        said = Some(error);
-                    }
-                    Err(_) => {}
-                },
+                let asked = || format!("be node {}", self.about.node);
+                self.members.join(member).map_err(|found| DomainError::new(asked(), found, ""))
+            } else {
+                self.leadership.beat(&member)
+            };
+            tick += 1;
+            if let Some(error) = told.as_ref().err().filter(|error| said.as_ref() != Some(error)) {
+                eprintln!("solera: node: {error}");
             }
+            said = told.err();
             self.write_members();
             self.room.set_silent(&self.members.silent());
             let died = self.hosts.bury();
@@ -590,6 +469,7 @@ impl Shared {
         let answer = match said {
             LocalRequest::Wire => LocalReply::Wire { key: self.wire.key().map(str::to_owned) },
             LocalRequest::Mark { node, standing } => self.mark(node, standing),
+            LocalRequest::First { to, force } => self.make_first(to, force),
             LocalRequest::Remove { volume } => self.remove(&volume),
             LocalRequest::Move { volume, to } => self.order(volume, Order::Move(to)),
             LocalRequest::Grow { volume, pages } => self.order(volume, Order::Grow(pages)),
@@ -641,9 +521,12 @@ impl Shared {
             (own.used, own.promised, own.kept) = (told.used, told.promised, told.kept);
             own.promised_twice = told.promised_twice;
         }
+        let reign = self.leadership.terms().reign;
         Status {
             domain: self.domain.clone(),
             node: self.about.node,
+            first: reign.first,
+            term: reign.term,
             nodes,
             volumes: self.hosts.status(&self.members.gone()),
             kept: self.answering.status(),

@@ -4,9 +4,11 @@
 
 use crate::control::node_messages::{self, Member, NodeReply, NodeRequest};
 use crate::control::status::KeptStatus;
+use crate::membership::leadership::Leadership;
+use crate::membership::members::Members;
+use crate::membership::saying::say_to;
 use crate::node::arrivals::{Arrivals, told};
 use crate::node::held_region::HeldRegion;
-use crate::node::members::Members;
 use crate::protocol::messages::{Answer, Request};
 use crate::protocol::{NodeId, TERM};
 use crate::shared_memory::capacity::Capacity;
@@ -40,6 +42,7 @@ pub struct Answering {
     pub(super) here: NodeId,
     room: Arc<Capacity>,
     members: Arc<Members>,
+    leadership: Arc<Leadership>,
     kept: Mutex<BTreeMap<[u8; 16], Arc<HeldRegion>>>,
     pub(super) arrivals: Arrivals,
 }
@@ -55,10 +58,10 @@ impl Answering {
         store: Store,
         (here, about): (NodeId, Member),
         room: Arc<Capacity>,
-        members: Arc<Members>,
+        (members, leadership): (Arc<Members>, Arc<Leadership>),
     ) -> Self {
         let (kept, arrivals) = (Mutex::default(), Arrivals::default());
-        Self { domain, about, wire, store, here, room, members, kept, arrivals }
+        Self { domain, about, wire, store, here, room, members, leadership, kept, arrivals }
     }
 
     /// A node says that it is there. Its store may be a copy of that of one that is there, too:
@@ -67,7 +70,7 @@ impl Answering {
         // The one that asks waits for twice as long as this takes.
         let is_other = |at: &SocketAddr| {
             let who = (&NodeRequest::Who, &self.wire);
-            let told = super::say_within(super::BEAT / 2, *at, &self.about, None, who);
+            let told = say_to(super::BEAT / 2, (*at, 0), &self.about, who);
             matches!(told, Ok(NodeReply::Members { you, .. }) if you == member.node)
         };
         match self.members.elsewhere(&member).filter(is_other) {
@@ -78,13 +81,35 @@ impl Answering {
                     member.node
                 ),
             },
-            None => self.members.join(member),
+            None => self.admit(member),
         }
     }
 
-    /// Says how a node stands from now on: the store has it, too, before it is said to be done.
+    fn admit(&self, member: Member) -> NodeReply {
+        if let Some(refused) = self.members.refuses(&member) {
+            return refused;
+        }
+        match self.leadership.admit(member) {
+            Ok(you) => {
+                let (all, terms) = (self.members.list(), self.leadership.terms());
+                NodeReply::Members { you, all, terms }
+            }
+            // A later reign has begun.
+            Err(_) if !self.leadership.is_here() => self.leadership.led(),
+            Err(text) => NodeReply::Refused { text },
+        }
+    }
+
+    /// Says how a node stands from now on: the store has it, too, before it is said to be done. The
+    /// first does, if no later one is known to those that are there.
     pub fn mark(&self, node: u16, standing: Standing) -> NodeReply {
-        let told = self.members.mark(node, standing);
+        if self.leadership.is_here() {
+            self.leadership.look_around();
+        }
+        if !self.leadership.is_here() {
+            return self.leadership.led();
+        }
+        let told = self.members.mark(node, standing, self.here.number());
         match self.store.set_members(&self.members.addresses()) {
             Err(error) if told == NodeReply::Done => NodeReply::Refused { text: error.to_string() },
             _ => told,
@@ -201,29 +226,43 @@ impl Answering {
         self.kept().iter().map(status).collect()
     }
 
+    fn not_meant(&self, node: u16) -> String {
+        format!("node {node} is meant, and this is {}", self.here)
+    }
+
     fn control(&self, hello: &Hello, text: &str) -> Answer {
         match node_messages::parse(text) {
             Err(found) => refused(Errno::INVAL, found),
-            Ok(NodeRequest::Join { domain, .. }) if domain != self.domain => {
+            Ok(
+                NodeRequest::Join { domain, .. }
+                | NodeRequest::Lead { domain }
+                | NodeRequest::BeFirst { domain, .. }
+                | NodeRequest::Agree { domain, .. }
+                | NodeRequest::Note { domain, .. },
+            ) if domain != self.domain => {
                 let text = format!("that is a node of {}, not of {domain}", self.domain);
                 told(&NodeReply::Refused { text })
             }
-            Ok(NodeRequest::Join { member, .. }) if self.here.number() == 1 => {
+            Ok(NodeRequest::Join { member, .. }) if self.leadership.is_here() => {
                 told(&self.join(member))
             }
+            Ok(NodeRequest::Join { .. } | NodeRequest::Lead { .. }) => told(&self.leadership.led()),
+            Ok(NodeRequest::BeFirst { node, .. }) if node != self.here.number() => {
+                told(&NodeReply::Refused { text: self.not_meant(node) })
+            }
+            Ok(NodeRequest::BeFirst { force, .. }) => told(&match self.leadership.stand(force) {
+                Ok(()) => NodeReply::Done,
+                Err(text) => NodeReply::Refused { text },
+            }),
+            Ok(NodeRequest::Agree { reign, .. }) => told(&self.leadership.agree(reign)),
+            Ok(NodeRequest::Note { reign, numbers, all, .. }) => {
+                told(&self.leadership.note(reign, numbers, all))
+            }
             Ok(NodeRequest::Who) => {
-                told(&NodeReply::Members { you: self.here.number(), all: vec![self.about.clone()] })
+                let (you, all) = (self.here.number(), vec![self.about.clone()]);
+                told(&NodeReply::Members { you, all, terms: self.leadership.terms() })
             }
-            Ok(NodeRequest::Join { .. }) => {
-                let first = self.members.addresses().into_iter().find(|one| one.0.number() == 1);
-                let at = first.map_or("another address".to_owned(), |one| one.1.to_string());
-                let text = format!("{} gives out no numbers; --join {at}", self.here);
-                told(&NodeReply::Refused { text })
-            }
-            Ok(NodeRequest::Mark { node, standing }) if self.here.number() == 1 => {
-                told(&self.mark(node, standing))
-            }
-            Ok(NodeRequest::Mark { .. }) => refused(Errno::INVAL, "the first node marks nodes"),
+            Ok(NodeRequest::Mark { node, standing }) => told(&self.mark(node, standing)),
             Ok(NodeRequest::Drop) => {
                 let kept = self.kept().get(&hello.volume).cloned();
                 match kept.map_or(Ok(()), |kept| kept.hears(hello.node, hello.term)) {
@@ -239,8 +278,7 @@ impl Answering {
                 refused(Errno::INVAL, "a connection without a volume keeps nothing")
             }
             Ok(NodeRequest::Hold { node, .. }) if node != self.here.number() => {
-                let text = format!("node {node} is meant, and this is {}", self.here);
-                told(&NodeReply::Refused { text })
+                told(&NodeReply::Refused { text: self.not_meant(node) })
             }
             Ok(NodeRequest::Hold { pages, .. }) => {
                 let held = self.hold(&hello.volume, (hello.node.number(), hello.term), pages);

@@ -86,6 +86,18 @@ pub enum Mistake {
     /// A new holder that is not named in the end is told to drop the page, also in the directory's
     /// version.
     ThirdReleased,
+    /// A node that agrees to a reign stores numbers of an earlier one.
+    PromiseForgotten,
+    /// A node stores the numbers of any first.
+    EarlierStored,
+    /// A node that becomes first does not hear which numbers there are.
+    NumbersUnheard,
+    /// A node that becomes first counts the members that it knew before.
+    VotersUnheard,
+    /// Half of the members are a majority.
+    HalfSuffices,
+    /// A node that is first by force gives numbers.
+    ForceSuffices,
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@
 //! | [`Discard`] | a thread that frees pages | makes them void, wherever they were |
 //! | [`holder`] | a holder | stores, keeps, gives and drops pages |
 //! | [`reconcile`] | the host's node | finds what a holder keeps in vain, or as a spare |
+//! | [`Poll`], [`Terms`] | any node | which node is the domain's first |
 //!
 //! No machine has a clock, a socket or a thread. A step makes at most one access to what processes
 //! share; so a simulator may run the machines of several processes in any order, and end one
@@ -57,6 +58,7 @@ mod fault;
 mod healing;
 pub mod holder;
 mod inject;
+mod leadership;
 pub mod messages;
 mod reconciliation;
 mod words;
@@ -67,6 +69,7 @@ pub use fault::{Fault, Next, Owed, ToInstall, Why};
 pub use healing::{Healed, Healing};
 #[cfg(test)]
 pub use inject::{Mistake, make, make_everywhere};
+pub use leadership::{Poll, Reign, Terms};
 #[cfg(test)]
 pub use reconciliation::Reconcile;
 pub use reconciliation::{Verdict, reconcile};

@@ -10,7 +10,7 @@
 //! STORE/kept/UUID/            pages of a volume that another node is the host of: pages, table
 //! ```
 
-use crate::protocol::{NodeId, PAGE, TERM};
+use crate::protocol::{NodeId, PAGE, Reign, TERM, Terms};
 use crate::shared_memory::capacity::Capacity;
 use crate::shared_memory::directory::Directory;
 use crate::shared_memory::error::DomainError;
@@ -54,6 +54,35 @@ pub struct About {
     first: u16,
     #[serde(default = "first_term")]
     term: u32,
+    /// The same of the latest reign to which this node has agreed.
+    #[serde(default = "first_node")]
+    promised_first: u16,
+    #[serde(default = "first_term")]
+    promised_term: u32,
+    /// No greater number was given.
+    #[serde(default)]
+    numbers: u16,
+    /// The node is first by force.
+    #[serde(default)]
+    is_forced: bool,
+}
+
+impl About {
+    /// What the node knows of firsts.
+    pub fn terms(&self) -> Terms {
+        Terms {
+            reign: Reign { term: self.term, first: self.first },
+            promised: Reign { term: self.promised_term, first: self.promised_first },
+            numbers: self.numbers,
+            is_forced: self.is_forced,
+        }
+    }
+
+    fn set_terms(&mut self, terms: &Terms) {
+        (self.term, self.first) = (terms.reign.term, terms.reign.first);
+        (self.promised_term, self.promised_first) = (terms.promised.term, terms.promised.first);
+        (self.numbers, self.is_forced) = (terms.numbers, terms.is_forced);
+    }
 }
 
 /// What a volume's folder says of it.
@@ -195,18 +224,35 @@ impl Store {
             let found = format!("it has format {}, and this build has {FORMAT}", about.format);
             return Err(DomainError::new(self.asked(), found, advice_of(about.format)));
         }
-        if (about.first, about.term) != (first_node(), first_term()) {
-            let found = format!("node {} gives out the numbers of its domain", about.first);
-            return Err(DomainError::new(self.asked(), found, "use a later build"));
-        }
         Ok(Some(about))
     }
 
-    /// Says what the node is.
+    /// Says what the node is. What it knows of firsts stays.
     pub fn set_about(&self, domain: &str, node: NodeId, store: u64) -> Result<(), DomainError> {
+        let known = self.about()?.map_or_else(Terms::default, |about| about.terms());
         let (domain, node) = (domain.to_owned(), node.number());
-        let (first, term) = (first_node(), first_term());
-        let about = About { format: FORMAT, domain, node, store, first, term };
+        let (first, term, numbers) = (first_node(), first_term(), 0);
+        let (promised_first, promised_term) = (first, term);
+        let mut about = About {
+            format: FORMAT,
+            domain,
+            node,
+            store,
+            first,
+            term,
+            promised_first,
+            promised_term,
+            numbers,
+            is_forced: false,
+        };
+        about.set_terms(&known);
+        self.write(NODE, &serde_json::to_vec_pretty(&about).unwrap_or_default())
+    }
+
+    /// Says what the node knows of firsts. A store that is of no node yet says nothing.
+    pub fn set_terms(&self, terms: &Terms) -> Result<(), DomainError> {
+        let Some(mut about) = self.about()? else { return Ok(()) };
+        about.set_terms(terms);
         self.write(NODE, &serde_json::to_vec_pretty(&about).unwrap_or_default())
     }
 

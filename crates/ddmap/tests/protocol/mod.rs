@@ -3,6 +3,7 @@
 mod cases;
 mod concurrency;
 mod exhaustive;
+mod leadership;
 mod memory;
 mod mistakes;
 mod simulation;

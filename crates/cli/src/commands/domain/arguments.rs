@@ -14,7 +14,8 @@ Examples:
   solera domain move dm/big --to 2         another host: programs use it there
   solera domain drain dm 3                 node 3 gives its pages up
   solera domain leave dm 3                 and is removed
-  solera domain forget dm 4                node 4 will not come back: what it alone had is lost")]
+  solera domain forget dm 4                node 4 will not come back: what it alone had is lost
+  solera domain first dm --to 2            node 2 gives out the numbers, in node 1's place")]
 pub struct DomainArgs {
     #[command(subcommand)]
     pub command: DomainCommand,
@@ -58,9 +59,9 @@ Examples:
     },
     /// Remove a node that gives its pages up first, as `drain` does. It can be ended then.
     #[command(after_help = "\
-Node 1 gives out the numbers and must be up when others start: it stays, and is refused here. So is
-a node that is the host of volumes, until they are moved (solera domain move) or removed (solera
-rm). The number is given to no other node.
+The first node gives out the numbers: it stays, and is refused here, until another one is first
+(solera domain first). So is a node that is the host of volumes, until they are moved (solera domain
+move) or removed (solera rm). The number is given to no other node.
 
 Exit code: 0 it is removed; 1 refused, with nothing done; 3 it keeps pages still, none of which has
 gone for as long as --patience says: it goes on giving up, and is not removed.
@@ -92,6 +93,37 @@ Example:
         name: String,
         /// The node's number.
         node: u16,
+    },
+    /// Have another node be the domain's first: the one that gives out numbers, says which nodes
+    /// drain or are removed, and hears that nodes are there.
+    #[command(after_help = "\
+To be asked for when the first is gone, or is to go; on any machine that has a node of the domain.
+More than half of the nodes must answer, those that were removed apart; the old first need not. It
+hears of the later one when it is back, and follows it, as do nodes that were away.
+
+With --force nobody need answer: for a domain of which more than half is gone. No node can join then
+until more than half of its nodes follow the new first, or are forgotten (solera domain forget). If
+the others are there after all, and call another node first, the later one is.
+
+A passive node is refused.
+
+Exit code: 0 the node is first, 1 it is not, 2 a wrong command line.
+
+Examples:
+  solera domain first dm --to 2
+  solera domain first --json --force dm --to 2 | jq .term")]
+    First {
+        /// The node's number.
+        #[arg(long, value_name = "NODE")]
+        to: u16,
+        /// Also if half of the nodes, or more, do not answer.
+        #[arg(long)]
+        force: bool,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+        /// The domain's name.
+        name: String,
     },
     /// Give a volume another host: from then on programs use it on that node's machine.
     #[command(after_help = "\

@@ -1,6 +1,7 @@
 //! `solera domain`: a domain's key, and how the domain is, as its nodes on this machine say.
 
 mod arguments;
+mod leadership;
 mod migration;
 mod removal;
 
@@ -38,6 +39,7 @@ pub fn run(args: &DomainArgs) -> Outcome {
             removal::leave(name, *node, Duration::from_secs(*patience))
         }
         DomainCommand::Forget { name, node } => removal::forget(name, *node),
+        DomainCommand::First { to, force, json, name } => leadership::run(name, *to, *force, *json),
         DomainCommand::Move { to, json, volume } => migration::run(volume, *to, *json),
         DomainCommand::Repair { dry_run, json, volume } => repair(volume, *dry_run, *json),
     }
@@ -189,6 +191,8 @@ fn to_json(name: &str, told: &[Status]) -> Value {
     });
     json!({
         "domain": name,
+        "first": told.iter().map(|status| (status.term, status.first)).max().map(|one| one.1),
+        "term": told.iter().map(|status| status.term).max(),
         "asked": told.iter().map(|status| status.node).collect::<Vec<_>>(),
         "nodes": nodes.collect::<Vec<_>>(),
         "volumes": volumes.collect::<Vec<_>>(),
@@ -226,13 +230,15 @@ fn to_text(name: &str, told: &[Status]) -> String {
     let mut text = format!("{name}, as {numbers}\n\n");
     let bytes = |pages: u64| size::show(pages * PAGE);
     let nodes = told.first().into_iter().flat_map(|status| &status.nodes).map(|node| {
-        let of = match (node.passive, node.standing) {
-            (_, Standing::Gone) => " (removed)",
-            (true, Standing::Drains) => " (passive, drains)",
-            (false, Standing::Drains) => " (drains)",
-            (true, Standing::There) => " (passive)",
-            (false, Standing::There) => "",
-        };
+        let is_first = told.iter().max_by_key(|status| status.term).map(|status| status.first);
+        let marks = [
+            (is_first == Some(node.node), "first"),
+            (node.passive && node.standing != Standing::Gone, "passive"),
+            (node.standing == Standing::Drains, "drains"),
+            (node.standing == Standing::Gone, "removed"),
+        ];
+        let marks: Vec<&str> = marks.iter().filter(|one| one.0).map(|one| one.1).collect();
+        let of = if marks.is_empty() { String::new() } else { format!(" ({})", marks.join(", ")) };
         vec![
             format!("{}{of}", node.node),
             node.address.to_string(),
@@ -318,12 +324,13 @@ mod tests {
         };
         let kept = ["ab", "cd"].map(|uuid| KeptStatus { uuid: uuid.to_owned(), pages: 128 });
         let (domain, nodes) = ("dm".to_owned(), vec![node]);
-        let told = Status { domain, node: 2, nodes, volumes: vec![volume], kept: kept.to_vec() };
+        let (volumes, kept) = (vec![volume], kept.to_vec());
+        let told = Status { domain, node: 2, first: 2, term: 3, nodes, volumes, kept };
         let expected = "\
 dm, as node 2 of this machine says
 
-node               address  capacity      free  silent for
-2 (passive)  10.0.0.1:7470  4.00 MiB  3.00 MiB         3 s
+node                      address  capacity      free  silent for
+2 (first, passive)  10.0.0.1:7470  4.00 MiB  3.00 MiB         3 s
 
 volume  host      size  on its host    stays     local  processes  sent away  copies
 big        2  8.00 MiB     2.00 MiB  256 KiB  4.00 MiB          1   1.00 MiB       2

@@ -170,19 +170,15 @@ fn check_leaves(registry: &Registry, name: &str, node: u16) -> Result<(), Failur
             told.first().ok_or_else(|| Failure::new(&asked, "no node says anything", ""))?;
         let found = member(first, name, node)?;
         // A node of another machine is heard of a second later: its volume may just have moved.
-        let is_sure = told.iter().any(|status| status.node == node) || node == 1;
+        let is_sure = told.iter().any(|status| status.node == node) || node == first.first;
         if found.promised == 0 || is_sure || begun.elapsed() > HEARD {
             break (told, found);
         }
         std::thread::sleep(LOOK);
     };
-    if node == 1 {
-        let advice = format!(
-            "have it keep nothing: solera domain drain {name} 1; to be rid of it, make another \
-             domain, and solera cp each volume there"
-        );
-        let found = "node 1 gives out the numbers and must be up when others start, so it stays";
-        return Err(Failure::new(asked, found, &advice));
+    if told.iter().any(|status| status.first == node) {
+        let advice = format!("have another one be first: solera domain first {name} --to NODE");
+        return Err(Failure::new(asked, format!("node {node} gives out the numbers"), &advice));
     }
     if found.promised > 0 {
         let of = told.iter().filter(|status| status.node == node);
@@ -255,13 +251,13 @@ fn wait_for_silence(name: &str, node: u16, asked: &str) -> Result<(), Failure> {
 /// A node that will not come back is removed.
 pub fn forget(name: &str, node: u16) -> Outcome {
     let asked = format!("forget node {node} of {name}");
-    if node != 1 {
-        wait_for_silence(name, node, &asked)?;
+    let status = domains::status(&Registry::find()?, name)?;
+    if status.first == node {
+        let found = format!("node {node} gives out the numbers and tells the nodes of each other");
+        let advice = format!("have another one be first: solera domain first {name} --to NODE");
+        return Err(Failure::new(asked, found, &advice));
     }
-    if node == 1 {
-        let found = "node 1 gives out the numbers and tells the nodes of each other, so it stays";
-        return Err(Failure::new(asked, found, "start it again with its store, at its address"));
-    }
+    wait_for_silence(name, node, &asked)?;
     let status = domains::status(&Registry::find()?, name)?;
     let marked = mark(name, node, Standing::Gone)?;
     if let Some(found) = has_no_pairs(&status, node, Standing::Gone) {

@@ -1,8 +1,14 @@
-//! Who is in a domain. Its first node, number 1, gives out the numbers and knows all; every other
-//! one tells it each second that it is there, and hears of the rest.
+//! Who is in a domain. Its first node (`leadership.rs`) gives out the numbers and knows all; every
+//! other one tells it each second that it is there, and hears of the rest.
+//!
+//! # Invariants
+//!
+//! 1. A number belongs to one store: another store under it is never taken for that node, whoever
+//!    says so.
+//! 2. A node that was removed stays so, whatever is heard later.
 
 use crate::control::node_messages::{Member, NODE_TIMEOUT, NodeReply};
-use crate::node::uptime::Uptime;
+use crate::membership::uptime::Uptime;
 use crate::protocol::NodeId;
 use crate::shared_memory::store::{Listed, Standing};
 use std::net::SocketAddr;
@@ -39,12 +45,15 @@ impl Members {
         self.awake.now().saturating_sub(one.1)
     }
 
-    /// A node says that it is there: what it is told. One without a number gets the next one; one
-    /// that comes back at another address goes on with its number.
-    pub fn join(&self, mut member: Member) -> NodeReply {
-        let mut all = self.all();
+    /// Why a node cannot be one of the domain. `None`: it can, if it has a number or gets one.
+    pub fn refuses(&self, member: &Member) -> Option<NodeReply> {
+        self.check(&self.all(), member).err().map(|text| NodeReply::Refused { text })
+    }
+
+    /// Each refusal says what was found.
+    fn check(&self, all: &[Heard], member: &Member) -> Result<(), String> {
         if member.node != 0 && NodeId::new(member.node).is_none() {
-            return NodeReply::Refused { text: format!("{} is no number of a node", member.node) };
+            return Err(format!("{} is no number of a node", member.node));
         }
         let taken = |one: &&Heard| {
             one.0.address == member.address
@@ -52,19 +61,17 @@ impl Members {
                 && one.0.standing != Standing::Gone
         };
         if let Some(other) = all.iter().find(taken).filter(|one| self.is_heard(one)) {
-            let text = format!(
+            return Err(format!(
                 "{} is the address of node {}, which is there; give --listen another one",
                 member.address, other.0.node
-            );
-            return NodeReply::Refused { text };
+            ));
         }
         let removed = |one: &Heard| one.0.node == member.node && one.0.standing == Standing::Gone;
         if member.node != 0 && all.iter().any(removed) {
-            let text = format!(
+            return Err(format!(
                 "node {} was removed from the domain; end it, and give a new one a new --store",
                 member.node
-            );
-            return NodeReply::Refused { text };
+            ));
         }
         // Its store is the node: a copy of it, or another store with that number, is not.
         let same = |one: &&Heard| one.0.node == member.node && member.node != 0;
@@ -72,29 +79,46 @@ impl Members {
             let other = known.store != 0 && known.store != member.store;
             let at = (member.starts, member.address == known.address);
             if other || at.0 < known.starts || at == (known.starts, false) && known.store != 0 {
-                let text = format!(
+                return Err(format!(
                     "node {} is the one at {}, with {}",
                     member.node,
                     known.address,
                     if other { "another store" } else { "this store or a copy of it" },
-                );
-                return NodeReply::Refused { text };
+                ));
             }
         }
-        if member.node == 0 {
-            let next = all.iter().map(|one| one.0.node).max().unwrap_or(0) + 1;
-            if NodeId::new(next).is_none() {
-                return NodeReply::Refused { text: "a domain has 4095 nodes at most".to_owned() };
-            }
-            member.node = next;
-        }
+        Ok(())
+    }
+
+    /// The greatest number of a node.
+    pub fn greatest(&self) -> u16 {
+        self.all().iter().map(|one| one.0.node).max().unwrap_or(0)
+    }
+
+    /// The number of the node that has a store.
+    pub fn of_store(&self, store: u64) -> Option<u16> {
+        let all = self.all();
+        all.iter().find(|one| one.0.store == store && store != 0).map(|one| one.0.node)
+    }
+
+    /// The nodes that are asked which one is first: all that were not removed.
+    pub fn voters(&self) -> Vec<u16> {
+        let all = self.all();
+        let of = all.iter().filter(|one| one.0.standing != Standing::Gone);
+        of.map(|one| one.0.node).collect()
+    }
+
+    /// A node that has a number says that it is there. One that comes back at another address goes
+    /// on with its number. Each refusal says what was found.
+    pub fn join(&self, mut member: Member) -> Result<(), String> {
+        let mut all = self.all();
+        self.check(&all, &member)?;
         let you = member.node;
         // That is not its own to say.
         let known = all.iter().find(|one| one.0.node == you);
         member.standing = known.map_or(Standing::There, |one| one.0.standing);
         Self::put(&mut all, member, self.awake.now());
-        drop(all);
-        NodeReply::Members { you, all: self.list() }
+        Ok(())
     }
 
     fn put(all: &mut Vec<Heard>, member: Member, heard: Duration) {
@@ -115,8 +139,8 @@ impl Members {
     }
 
     /// A node is to stand so from now on. One that is removed while it is there keeps nothing for
-    /// others, and is the host of nothing.
-    pub fn mark(&self, node: u16, standing: Standing) -> NodeReply {
+    /// others, and is the host of nothing; it is not the domain's `first`.
+    pub fn mark(&self, node: u16, standing: Standing, first: u16) -> NodeReply {
         let mut all = self.all();
         let refused = |text: String| NodeReply::Refused { text };
         let Some((member, heard)) = all.iter_mut().find(|one| one.0.node == node) else {
@@ -125,8 +149,8 @@ impl Members {
         if member.standing == Standing::Gone && standing != Standing::Gone {
             return refused(format!("node {node} was removed from the domain"));
         }
-        if standing == Standing::Gone && node == 1 {
-            return refused("node 1 gives out the numbers, and stays".to_owned());
+        if standing == Standing::Gone && node == first {
+            return refused(format!("node {node} gives out the numbers, and stays"));
         }
         let has = member.kept > 0 || member.promised > 0;
         let is_heard = self.awake.now().saturating_sub(*heard) < NODE_TIMEOUT;
@@ -162,14 +186,48 @@ impl Members {
         all.iter().filter(silent).filter_map(|one| NodeId::new(one.0.node)).collect()
     }
 
-    /// What the first node has told.
-    pub fn heard(&self, told: Vec<Member>) {
+    /// What the first node has told. `false`: it says of a number that it is another store's.
+    pub fn heard(&self, told: Vec<Member>) -> bool {
+        self.take(told, |_, told| Some(told))
+    }
+
+    /// What a node has told that agrees to this one's being first: what is newer, and how nodes
+    /// stand of which either knows that they give their pages up. `false`: as of [`Self::heard`].
+    pub fn merge(&self, told: Vec<Member>) -> bool {
+        self.take(told, |known, told| {
+            let standing = known.0.standing.max(told.standing);
+            let is_newer = told.silent < self.silence(known).as_secs();
+            let newer = if is_newer { told } else { known.0.clone() };
+            (is_newer || standing != known.0.standing).then_some(Member { standing, ..newer })
+        })
+    }
+
+    fn take(&self, told: Vec<Member>, of: impl Fn(&Heard, Member) -> Option<Member>) -> bool {
         let mut all = self.all();
-        let now = self.awake.now();
+        let (now, mut agree) = (self.awake.now(), true);
         for member in told {
-            let silent = Duration::from_secs(member.silent);
-            Self::put(&mut all, member, now.saturating_sub(silent));
+            let known = all.iter().find(|one| one.0.node == member.node);
+            let mut heard = now.saturating_sub(Duration::from_secs(member.silent));
+            let mut member = Some(member);
+            if let Some(known) = known {
+                let told = member
+                    .take()
+                    .filter(|told| [0, told.store].contains(&known.0.store) || told.store == 0);
+                agree &= told.is_some();
+                let store = known.0.store;
+                let is_gone = known.0.standing == Standing::Gone;
+                heard = heard.max(known.1);
+                member = told.and_then(|told| of(known, told)).map(|told| Member {
+                    standing: if is_gone { Standing::Gone } else { told.standing },
+                    store: if told.store == 0 { store } else { told.store },
+                    ..told
+                });
+            }
+            if let Some(member) = member {
+                Self::put(&mut all, member, heard);
+            }
         }
+        agree
     }
 
     /// A node that was known before this one began.
@@ -244,28 +302,52 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_given_once_and_kept() {
+    fn numbers_are_kept() {
         let members = Members::default();
-        let told = |member| match members.join(member) {
-            NodeReply::Members { you, all } => (you, all.len()),
-            refused => panic!("{refused:?}"),
-        };
-        assert_eq!(told(member(0, 1000)), (1, 1));
-        assert_eq!(told(member(0, 1001)), (2, 2));
-        assert_eq!(told(member(2, 1002)), (2, 2), "it came back elsewhere");
-        assert!(matches!(members.join(member(0, 1000)), NodeReply::Refused { .. }), "it is taken");
+        let joins = |member| members.join(member).is_ok();
+        assert!(joins(member(1, 1000)) && joins(member(2, 1001)));
+        assert!(joins(member(2, 1002)), "it came back elsewhere");
+        assert!(members.refuses(&member(0, 1000)).is_some(), "it is taken");
         let of_store = |store, starts, port| Member { store, starts, ..member(3, port) };
-        assert_eq!(told(of_store(7, 10, 1005)), (3, 3));
-        assert_eq!(told(of_store(7, 11, 1006)), (3, 3), "it was started again");
+        assert!(joins(of_store(7, 10, 1005)));
+        assert!(joins(of_store(7, 11, 1006)), "it was started again");
         for other in [of_store(8, 12, 1006), of_store(7, 10, 1005), of_store(7, 11, 1007)] {
-            assert!(matches!(members.join(other), NodeReply::Refused { .. }), "not this one");
+            assert!(!joins(other), "not this one");
         }
         for number in [4096, u16::MAX] {
-            assert!(matches!(members.join(member(number, 1003)), NodeReply::Refused { .. }));
+            assert!(!joins(member(number, 1003)));
         }
-        assert_eq!(told(member(0, 1004)), (4, 4));
+        assert!(members.refuses(&member(0, 1004)).is_none());
+        assert!(joins(member(4, 1004)));
+        assert_eq!((members.greatest(), members.of_store(7)), (4, Some(3)));
         let here = NodeId::new(1).unwrap();
         let holders = [2, 3, 4].map(|number| (NodeId::new(number).unwrap(), 60));
         assert_eq!(members.holders(here), holders);
+    }
+
+    /// A first that has not heard of a removal, or has given a number to another store, changes
+    /// neither.
+    #[test]
+    fn what_was_removed_stays_so_and_a_number_is_one_stores() {
+        let members = Members::default();
+        let with = |store, standing, node| Member { standing, store, ..member(node, 1000 + node) };
+        for node in 1..=3 {
+            members.join(with(u64::from(node), Standing::There, node)).unwrap();
+        }
+        assert_eq!(members.mark(3, Standing::Gone, 1), NodeReply::Done);
+        assert!(matches!(members.mark(2, Standing::Gone, 2), NodeReply::Refused { .. }));
+        let of = |number: u16| members.list().into_iter().find(|one| one.node == number).unwrap();
+        assert!(members.heard(vec![with(3, Standing::There, 3)]));
+        assert_eq!(of(3).standing, Standing::Gone);
+        assert!(members.heard(vec![with(2, Standing::Drains, 2)]));
+        assert!(members.heard(vec![with(2, Standing::There, 2)]), "that was taken back");
+        assert!(
+            !members.heard(vec![Member { address: of(1).address, ..with(9, Standing::There, 2) }])
+        );
+        assert_eq!((of(2).store, of(2).address), (2, member(2, 1002).address));
+        assert!(members.merge(vec![with(2, Standing::Drains, 2), with(5, Standing::There, 5)]));
+        assert!(members.merge(vec![with(2, Standing::There, 2)]));
+        assert_eq!((of(2).standing, of(5).store), (Standing::Drains, 5));
+        assert_eq!(members.voters(), [1, 2, 5]);
     }
 }
