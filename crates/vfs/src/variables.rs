@@ -32,7 +32,7 @@ const fn of(setter: Setter, name: &'static str, meaning: &'static str) -> Variab
 use Setter::{Command, Exec, Process, Trial};
 
 /// All of them.
-pub const VARIABLES: [Variable; 49] = [
+pub const VARIABLES: [Variable; 50] = [
     of(
         Command,
         "SOLERA_PRELOAD",
@@ -136,6 +136,7 @@ pub const VARIABLES: [Variable; 49] = [
     of(Exec, "SOLERA_HELD", "the descriptions that the old program held"),
     of(Exec, "SOLERA_START", "the table of the libraries that the program gets as copies"),
     of(Exec, "SOLERA_CWD", "inode and generation of the working directory"),
+    of(Exec, "SOLERA_FIFOS", "that open numbers may be fifos of a volume"),
     of(Exec, "SOLERA_LATE", "that nothing was held, which process says so, and its memory node"),
     of(Exec, "SOLERA_GUEST", "the file of the program that a host is to run, and its name"),
     of(Exec, "SOLERA_GUEST_CALLED", "what that program was called as"),

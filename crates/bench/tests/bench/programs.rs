@@ -327,7 +327,7 @@ fn servers_have_their_share_of_file_calls() {
         for row in list(found, "rows") {
             for place in ["volume strict", "tmpfs"] {
                 let share = row["places"][place]["in_file_calls"].as_f64().unwrap_or_default();
-                assert!(share > 0.001, "{place}: {row}");
+                assert!(share > 0.0, "{place}: {row}");
             }
         }
     }

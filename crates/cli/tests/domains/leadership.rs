@@ -201,7 +201,9 @@ fn without_a_majority_a_node_is_first_by_force_alone() {
 fn of_two_firsts_the_later_one_stays() {
     let mut domain = Domain::new(4);
     let signal = |domain: &Domain, half: [usize; 2], which| {
-        half.into_iter().for_each(|node| domain.signal(node, which));
+        for node in half {
+            domain.signal(node, which);
+        }
     };
     signal(&domain, [1, 2], Signal::STOP);
     domain.first(4, "3", &[]).refused(1, &["2 of 4 nodes agree"]);

@@ -189,30 +189,44 @@ pub fn repair(store: &Store, volume: &str, wanted: bool) -> Result<RepairReport,
     };
     let links = Links::new(store.clone(), hello, about.pages, wire(store, &asked)?);
     let kept = ask_all(store, &links, here);
-    let mut repaired = RepairReport {
-        silent: kept.silent.iter().map(|node| node.number()).collect(),
-        ..RepairReport::default()
-    };
+    let mut repaired = RepairReport::default();
+    repaired.hears_silent(&kept);
     let mut pages: Vec<u64> = ground.table.touched().collect();
     pages.extend(ground.directory_pages());
     // A holder may keep pages that the volume has not.
     pages.extend(kept.latest.keys().filter(|page| **page < ground.table.pages()));
     pages.sort_unstable();
     pages.dedup();
+    repaired.looked_at = pages.len() as u64;
+    let mut doubtful = Vec::new();
     for page in pages {
-        look(&ground, page, &kept, wanted, &mut repaired);
+        look(&ground, page, &kept, wanted, (&mut repaired, Some(&mut doubtful)));
+    }
+    // One that left the host after its holder was asked is there by now.
+    let kept = if doubtful.is_empty() { kept } else { ask_all(store, &links, here) };
+    repaired.hears_silent(&kept);
+    for page in doubtful {
+        look(&ground, page, &kept, wanted, (&mut repaired, None));
     }
     Ok(repaired)
 }
 
+impl RepairReport {
+    fn hears_silent(&mut self, kept: &HeldRegion) {
+        self.silent.extend(kept.silent.iter().map(|node| node.number()));
+        self.silent.sort_unstable();
+        self.silent.dedup();
+    }
+}
+
+/// Looks at a page. `doubtful` gets it where nobody seems to have it, and nothing is changed then.
 fn look(
     ground: &SharedRegion,
     page: u64,
     kept: &HeldRegion,
     wanted: bool,
-    repaired: &mut RepairReport,
+    (repaired, doubtful): (&mut RepairReport, Option<&mut Vec<u64>>),
 ) {
-    repaired.looked_at += 1;
     let word = ground.table.word(page);
     let place = ground.place(page).and_then(|place| kept.checked(page, place));
     let claimed = matches!(word.state(), State::Busy | State::Leaving);
@@ -248,6 +262,7 @@ fn look(
     match right {
         // A node that is silent may have it.
         Location::Lost(..) if !kept.silent.is_empty() => return,
+        Location::Lost(..) if let Some(doubtful) = doubtful => return doubtful.push(page),
         Location::Lost(owner, _) => repaired.lost.push((page, number(owner))),
         _ => repaired.found += 1,
     }
