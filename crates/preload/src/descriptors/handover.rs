@@ -115,8 +115,13 @@ pub fn node(text: &str) -> Option<Node> {
     pair(text).map(|(ino, generation)| Node { ino, generation })
 }
 
-/// The variables that tell the new image what it inherits. `program`: what it is executed from.
-pub fn variables(process: &Process, token: &str, program: Option<Node>) -> Vec<Vec<u8>> {
+/// The variables that tell the new image what it inherits. `program`: what it is executed from, and
+/// the path of that.
+pub fn variables(
+    process: &Process,
+    token: &str,
+    (program, path): (Option<Node>, &[u8]),
+) -> Vec<Vec<u8>> {
     let maps = process.lock();
     let closed = closed_by_exec(process);
     let held: Vec<String> = Process::held(&maps)
@@ -135,7 +140,8 @@ pub fn variables(process: &Process, token: &str, program: Option<Node>) -> Vec<V
     let before = process.program.get().copied();
     if program.is_some() || before.is_some() {
         let [now, before] = [program, before].map(|node| node.map_or_else(String::new, said));
-        variables.push(format!("{PROGRAM}={now},{before}").into_bytes());
+        let path = std::str::from_utf8(path).unwrap_or_default();
+        variables.push(format!("{PROGRAM}={now},{before},{path}").into_bytes());
     }
     variables
 }
@@ -164,8 +170,12 @@ fn pair(text: &str) -> Option<(u64, u32)> {
 /// In the new image: its file counts as executed, and that of the old image no more. `said`: the
 /// variable. Gives its file.
 pub fn take_program(process: &Process, said: &str) -> Option<Node> {
-    let (now, before) = said.split_once(',')?;
+    let (now, rest) = said.split_once(',')?;
+    let (before, path) = rest.split_once(',')?;
     let [now, before] = [now, before].map(node);
+    if now.is_some() && !path.is_empty() {
+        process.program_path.set(path.to_owned());
+    }
     // If the table of locks is full, the file can be written to.
     let _ = process.fs.execute(before, now);
     now

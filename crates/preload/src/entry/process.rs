@@ -183,6 +183,8 @@ pub struct Process {
     pub library: Vec<u8>,
     /// The file on the volume that this image is executed from.
     pub program: Late<Node>,
+    /// Its path then, if that is a text.
+    pub program_path: Late<String>,
     /// File that the report goes to.
     pub report: Option<Vec<u8>>,
     /// Guards changes of the descriptor table; holds the mappings.
@@ -224,6 +226,7 @@ impl Process {
             shown: Late::new(),
             library,
             program: Late::new(),
+            program_path: Late::new(),
             report,
             structure: Lock::new(Mappings::default()),
             cwd: Lock::new(Arc::new(Cwd { node: None, path })),

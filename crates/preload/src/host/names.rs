@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 use crate::entry::pointers::Bytes;
 use crate::entry::syscall::Arguments;
+use crate::paths;
 use crate::processes::host_program::Guest;
 
 /// The guest's file.
@@ -22,19 +23,10 @@ pub fn begin(guest: &Guest) {
     }
 }
 
-/// Whether a path is that of this process's own program.
-fn is_own(path: &[u8]) -> bool {
-    let Some(rest) = path.strip_prefix(b"/proc/") else { return false };
-    let Some(process) = rest.strip_suffix(b"/exe") else { return false };
-    matches!(process, b"self" | b"thread-self")
-        || std::str::from_utf8(process).ok().and_then(|text| text.parse::<i32>().ok())
-            == Some(rustix::process::getpid().as_raw_nonzero().get())
-}
-
 /// The file, if that is what a path at this address means.
 fn file_at(address: usize) -> Option<&'static CStr> {
     let file = FILE.get()?;
-    is_own(super::text(address)?.to_bytes()).then_some(*file)
+    (paths::own_process(super::text(address)?.to_bytes())? == b"exe").then_some(*file)
 }
 
 /// `readlink` of it; `None`: it is of something else.

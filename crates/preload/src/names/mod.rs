@@ -322,6 +322,12 @@ pub fn read_link(
     let mut buffer = vec![0; PATH_BYTES_MAX];
     let name;
     let bytes = match &target {
+        Target::Kernel if let Some((whole, _)) = paths::program_link(process, text) => {
+            let is_there = paths::resolve(process, HERE, text, true)?;
+            let gone = if matches!(is_there, Target::Kernel) { " (deleted)" } else { "" };
+            name = [whole, gone].concat().into_bytes();
+            &name[..]
+        }
         _ if cwd => {
             name = identity::working_directory(process)?;
             &name[..]

@@ -87,6 +87,14 @@ fn resolve_further<'t>(
         let rest: &[u8] = if rest.is_empty() { b"." } else { rest };
         return walk(process, Start::At(node, Cow::Borrowed(rest)), follow);
     }
+    if follow && let Some((whole, program)) = program_link(process, path) {
+        let leads = resolve(process, libc::AT_FDCWD, whole.as_bytes(), true);
+        let node_of = |at: &Found<'_>| at.attr.as_ref().map(|attr| attr.node);
+        let is_it =
+            |at: &Target<'_>| matches!(at, Target::Volume(at) if node_of(at) == Some(program));
+        // One that has another name by now is the kernel's copy of it.
+        return Ok(leads.ok().filter(is_it).unwrap_or(Target::Kernel));
+    }
     match start(process, dirfd, path, follow) {
         None => Ok(Target::Kernel),
         // The link itself is the kernel's.
@@ -172,7 +180,11 @@ fn plain_elsewhere(process: &Process, dirfd: c_int, path: &[u8], attr: &mut Attr
     match start(process, dirfd, path, true) {
         Some(Start::At(node, text)) => Plain::of(process.walk(node).plain(node, &text, attr)),
         // Where a symlink at the end is followed, more leads to the volume.
-        None if working_directory_link(process, path).is_none() => Plain::Kernel,
+        None if working_directory_link(process, path).is_none()
+            && program_link(process, path).is_none() =>
+        {
+            Plain::Kernel
+        }
         Some(Start::Descriptor(_)) | None => Plain::Unknown,
     }
 }
@@ -421,16 +433,33 @@ pub fn working_directory_link<'a>(process: &Process, path: &'a [u8]) -> Option<&
     (whole && process.cwd_node().is_some()).then_some(rest)
 }
 
+/// Where a path that is `/proc/self/exe`, or one of its other names, leads: the file on a volume
+/// that this program is executed from, which the kernel knows as a copy of it.
+pub fn program_link(process: &Process, path: &[u8]) -> Option<(&'static str, Node)> {
+    let whole = process.program_path.get()?;
+    let program = process.program.get()?;
+    (own_process(path)? == b"exe").then_some((whole, *program))
+}
+
 /// What follows `/proc/self/` or its other names.
 pub fn own_process(path: &[u8]) -> Option<&[u8]> {
     let rest = path.strip_prefix(b"/proc/")?;
     if let Some(rest) = rest.strip_prefix(b"self/").or_else(|| rest.strip_prefix(b"thread-self/")) {
         return Some(rest);
     }
-    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let number: i32 = std::str::from_utf8(&rest[..digits]).ok()?.parse().ok()?;
+    let (process, rest) = number(rest)?;
     let own = rustix::process::getpid().as_raw_nonzero().get();
-    rest[digits..].strip_prefix(b"/").filter(|_| number == own)
+    let rest = rest.strip_prefix(b"/").filter(|_| process == own)?;
+    // Of one of its threads, all of which have the same program and directory.
+    let of_thread = rest.strip_prefix(b"task/").and_then(number);
+    Some(of_thread.and_then(|(_, rest)| rest.strip_prefix(b"/")).unwrap_or(rest))
+}
+
+/// The number that a text begins with, and what follows.
+fn number(text: &[u8]) -> Option<(i32, &[u8])> {
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (number, rest) = text.split_at(digits);
+    Some((std::str::from_utf8(number).ok()?.parse().ok()?, rest))
 }
 
 /// The descriptor of ours that a path under `/proc` or `/dev` names, and what follows its name.

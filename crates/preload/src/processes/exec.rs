@@ -442,7 +442,9 @@ fn enter(
     let prepared =
         still_unwritten(process, image).and_then(|()| handover::prepare(process)).and_then(|()| {
             let mut supply = supply;
-            let handed = handover::variables(process, &token, image.program);
+            let path = image.program.filter(|_| image.at == libc::AT_FDCWD);
+            let path = path.map_or_else(Vec::new, |_| whole_name(process, image.path.as_bytes()));
+            let handed = handover::variables(process, &token, (image.program, &path));
             let mut variables = environment(process, given, handed, &mut supply)?;
             let table = supply.as_ref().map(Supply::hand_over).transpose()?;
             if let Some((variable, _)) = &table {

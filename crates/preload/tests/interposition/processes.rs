@@ -49,6 +49,13 @@ fn executes() {
     same("executes");
 }
 
+/// For the kernel it is a copy in memory: Node could not start itself again, nor Java find what
+/// lies beside it.
+#[test]
+fn own_program() {
+    same("own_program");
+}
+
 #[test]
 fn exits() {
     same("exits");
