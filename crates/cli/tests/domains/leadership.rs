@@ -43,7 +43,7 @@ impl Domain {
         fs::create_dir(self.machine.0.path(&machine_of(at))).expect("made");
         let join = ["--join", &self.addresses.get(by).cloned().unwrap_or_default()];
         let options: &[&str] = if at == 1 { &[] } else { &join };
-        let node = self.machine.node_on(&machine_of(at), store, options);
+        let node = self.machine.node_in_the_end(&machine_of(at), store, options);
         self.addresses.push(node.address().to_owned());
         let number = node.line.split(' ').nth(1).and_then(|number| number.parse().ok());
         self.nodes.push(Some(node));
@@ -64,7 +64,8 @@ impl Domain {
     fn start(&mut self, node: usize) {
         let listen = ["--listen", &self.addresses[node].clone()];
         let store = node.to_string();
-        self.nodes[node] = Some(self.machine.node_on(&machine_of(node), &store, &listen));
+        let started = self.machine.node_in_the_end(&machine_of(node), &store, &listen);
+        self.nodes[node] = Some(started);
     }
 
     fn kill(&mut self, node: usize) {

@@ -58,6 +58,22 @@ impl Machine {
 
     /// The same on another machine.
     pub fn node_on(&self, runtime: &str, store: &str, options: &[&str]) -> Node {
+        Node::start(self.node_command(runtime, store, options))
+    }
+
+    /// The same where others of the domain have died just now: who is refused a number asks once
+    /// more, as a user would.
+    pub fn node_in_the_end(&self, runtime: &str, store: &str, options: &[&str]) -> Node {
+        for _ in 0..10 {
+            if let Some(node) = Node::try_start(&mut self.node_command(runtime, store, options)) {
+                return node;
+            }
+            std::thread::sleep(std::time::Duration::from_secs(1));
+        }
+        self.node_on(runtime, store, options)
+    }
+
+    fn node_command(&self, runtime: &str, store: &str, options: &[&str]) -> Command {
         let store = self.0.text(store);
         let mut line = vec!["node", "--domain", "dm", "--store", &store];
         for (option, value) in [("--listen", "127.0.0.1:0"), ("--capacity", "16M")] {
@@ -65,7 +81,7 @@ impl Machine {
                 line.extend([option, value]);
             }
         }
-        Node::start(self.on(runtime, &[&line[..], options].concat()))
+        self.on(runtime, &[&line[..], options].concat())
     }
 
     /// A node that does not start.
@@ -118,13 +134,17 @@ pub struct Node {
 
 impl Node {
     pub fn start(mut command: Command) -> Self {
+        Self::try_start(&mut command).unwrap_or_else(|| panic!("{command:?} says nothing"))
+    }
+
+    /// `None`: it has ended, and says why on standard error.
+    pub fn try_start(command: &mut Command) -> Option<Self> {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
         let mut line = String::new();
         let out = child.stdout.as_mut().expect("a pipe");
         BufReader::new(out).read_line(&mut line).expect("it can be read");
         let node = Self { child, line };
-        assert!(!node.line.is_empty(), "{command:?} says nothing");
-        node
+        (!node.line.is_empty()).then_some(node)
     }
 
     pub fn address(&self) -> &str {
