@@ -10,7 +10,7 @@
 //! | `wire/` | how messages go over sockets |
 //! | `shared_memory/` | what processes of a machine share, and how touches of it are caught |
 //! | `control/` | how processes and nodes find each other, and what they say besides pages |
-//! | `membership/` | who is in a domain, and which node is first |
+//! | `membership/` | which nodes a domain has, and which is first |
 //! | `paging/` | how a process's touches are served |
 //! | `node/` | what a node runs: makes room, keeps pages for others, buries the dead |
 //!

@@ -93,7 +93,7 @@ impl Domain {
         }
     }
 
-    /// Waits until a node knows who is first, in which term.
+    /// Waits until a node knows which one is first, in which term.
     fn await_first(&self, node: usize, first: u64, term: u64) {
         self.await_status(node, |status| status["first"] == first && status["term"] == term);
     }
@@ -134,7 +134,7 @@ fn another_node_is_first_when_the_first_is_gone() {
     domain.start(1);
     domain.await_first(1, 2, 2);
     assert_eq!(domain.join("5", 1), 5);
-    // It gives its place up for good; who is first does not.
+    // It gives its place up for good; the first does not.
     domain
         .on(1, &["domain", "leave", "dm", "2"])
         .refused(1, &["gives out the numbers", "first dm"]);

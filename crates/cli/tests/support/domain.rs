@@ -61,8 +61,8 @@ impl Machine {
         Node::start(self.node_command(runtime, store, options))
     }
 
-    /// The same where others of the domain have died just now: who is refused a number asks once
-    /// more, as a user would.
+    /// The same where others of the domain have died just now: a node that is refused a number asks
+    /// once more, as a user would.
     pub fn node_in_the_end(&self, runtime: &str, store: &str, options: &[&str]) -> Node {
         for _ in 0..10 {
             if let Some(node) = Node::try_start(&mut self.node_command(runtime, store, options)) {

@@ -3,8 +3,8 @@
 //!
 //! # Invariants
 //!
-//! 1. A number belongs to one store: another store under it is never taken for that node, whoever
-//!    says so.
+//! 1. A number belongs to one store: another store under it is never taken for that node,
+//!    whichever node says so.
 //! 2. A node that was removed stays so, whatever is heard later.
 
 use crate::control::node_messages::{Member, NODE_TIMEOUT, NodeReply};

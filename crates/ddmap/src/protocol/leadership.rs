@@ -12,8 +12,8 @@
 //! 1. [`Terms`] are durable before what they say is answered, or acted upon.
 //! 2. No number is given to two nodes: a majority that has stored it, and one that agrees to a
 //!    later reign, have a node in common, by which the later first hears of the number.
-//! 3. That holds while nodes join: who is a member travels with each number that is stored. So the
-//!    members that two firsts count differ by one at most, and their majorities meet.
+//! 3. That holds while nodes join: the list of members travels with each number that is stored. So
+//!    the members that two firsts count differ by one at most, and their majorities meet.
 //!
 //! A first that was made by force does all but give numbers: it does not know which there are. It
 //! asks for a reign of its own first, when one is wanted.

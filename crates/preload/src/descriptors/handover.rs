@@ -171,7 +171,8 @@ fn pair(text: &str) -> Option<(u64, u32)> {
 /// variable. Gives its file.
 pub fn take_program(process: &Process, said: &str) -> Option<Node> {
     let (now, rest) = said.split_once(',')?;
-    let (before, path) = rest.split_once(',')?;
+    // An image of an earlier build says no path.
+    let (before, path) = rest.split_once(',').unwrap_or((rest, ""));
     let [now, before] = [now, before].map(node);
     if now.is_some() && !path.is_empty() {
         process.program_path.set(path.to_owned());
