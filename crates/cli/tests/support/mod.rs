@@ -125,7 +125,8 @@ impl Ran {
 
     #[track_caller]
     pub fn ended_with(self, code: i32) -> Self {
-        assert_eq!(self.code, code, "{}\nstdout: {}\nstderr: {}", self.what, self.out, self.err);
+        let begin: String = self.out.chars().take(4000).flat_map(readable).collect();
+        assert_eq!(self.code, code, "{}\nstderr: {}\nstdout: {begin}", self.what, self.err);
         self
     }
 
@@ -141,6 +142,13 @@ impl Ran {
         assert!(ran.err.lines().count() <= 3, "{}: too long: {}", ran.what, ran.err);
         assert!(!ran.err.contains("panicked"), "{}: {}", ran.what, ran.err);
     }
+}
+
+/// A character as a log may hold it: what a command printed can be a file's bytes.
+fn readable(one: char) -> impl Iterator<Item = char> {
+    let as_it_is = one == '\n' || !(one.is_control() || one == char::REPLACEMENT_CHARACTER);
+    let escaped = (!as_it_is).then(|| one.escape_default());
+    as_it_is.then_some(one).into_iter().chain(escaped.into_iter().flatten())
 }
 
 /// What is built with this test program: one directory up.
