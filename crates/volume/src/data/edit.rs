@@ -119,7 +119,7 @@ struct Editor<'o, 'v> {
     map: Map<'v>,
     /// Copy nodes aside instead of changing their words.
     aside: bool,
-    words: Words,
+    words: &'o mut Words,
 }
 
 impl Files {
@@ -131,8 +131,9 @@ impl Files {
         map: Map<'v>,
         changes: &[Change],
     ) -> Result<Words> {
-        let aside = changes.iter().map(Change::words).sum::<u64>() > IN_PLACE_MAX;
-        self.plan_words(op, map, changes, aside)
+        let mut words = Words::default();
+        self.plan_into(op, map, changes, true, &mut words)?;
+        Ok(words)
     }
 
     /// As [`Files::plan_edit`], for [`Files::store_loose`]: words stay in place, however many they
@@ -143,29 +144,34 @@ impl Files {
         map: Map<'v>,
         changes: &[Change],
     ) -> Result<Words> {
-        self.plan_words(op, map, changes, false)
+        let mut words = Words::default();
+        self.plan_into(op, map, changes, false, &mut words)?;
+        Ok(words)
     }
 
-    fn plan_words<'v>(
+    /// As [`Files::plan_edit`], or [`Files::plan_loose`] if not `at_once`, into `words`, which have
+    /// none yet: a plan has hundreds of bytes, and is not handed about.
+    pub(crate) fn plan_into<'v>(
         &'v self,
         op: &mut Op<'v>,
         map: Map<'v>,
         changes: &[Change],
-        aside: bool,
-    ) -> Result<Words> {
+        at_once: bool,
+        words: &mut Words,
+    ) -> Result<()> {
         debug_assert!(changes.windows(2).all(|pair| pair[0].end() <= pair[1].logical));
         for change in changes {
             if let Target::Leaf { block, .. } = change.to {
                 self.note_owner(map.inode.0, block, change.blocks)?;
             }
         }
-        let words = Words::default();
+        let aside = at_once && changes.iter().map(Change::words).sum::<u64>() > IN_PLACE_MAX;
         let mut editor = Editor { op, map, aside, words };
-        let tree = editor.direct(changes)?;
+        let mut tree = Changes::new();
+        editor.direct(changes, &mut tree)?;
         editor.tree(&tree)?;
-        let mut words = editor.words;
         words.stores.sort_unstable_by_key(|store| store.0);
-        Ok(words)
+        Ok(())
     }
 
     /// Stores planned words one by one, flushed and pended: any subset of them must be right.
@@ -296,9 +302,8 @@ fn store_line<'r>(region: &'r Region, line: &[(u64, u64)]) -> Result<Option<InFl
 }
 
 impl Editor<'_, '_> {
-    /// Applies changes to the direct words; gives those that are left to the tree.
-    fn direct(&mut self, changes: &[Change]) -> Result<Changes> {
-        let mut tree = Changes::new();
+    /// Applies changes to the direct words; those that are left go to the tree.
+    fn direct(&mut self, changes: &[Change], tree: &mut Changes) -> Result<()> {
         for change in changes {
             if change.logical >= DIRECT {
                 tree.push(*change);
@@ -311,7 +316,7 @@ impl Editor<'_, '_> {
                     None => self.no_direct()?,
                 };
             for logical in change.logical..change.end().min(DIRECT) {
-                self.direct_word(change, logical, whole, &mut tree)?;
+                self.direct_word(change, logical, whole, tree)?;
             }
             let from = if whole { 0 } else { DIRECT };
             if change.end() > from {
@@ -325,7 +330,7 @@ impl Editor<'_, '_> {
                 tree.push(Change { logical, blocks: change.end() - logical, to, ..*change });
             }
         }
-        Ok(tree)
+        Ok(())
     }
 
     /// Whether all direct words are empty.

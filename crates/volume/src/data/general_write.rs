@@ -469,8 +469,8 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
         Ok(chunk)
     }
 
-    /// Makes it happen: afterwards the file ends at `end`, or where it ended if that is more.
-    pub(crate) fn finish(mut self, end: u64) -> Result<()> {
+    /// Makes it happen, once: afterwards the file ends at `end`, or where it ended if that is more.
+    pub(crate) fn finish(&mut self, end: u64) -> Result<()> {
         let files = self.files;
         if self.in_place.is_empty() {
             self.file.current = self.op.void_kept_redo(self.file.inode, self.file.current)?;
@@ -483,11 +483,8 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
         let ordered = !self.visible.is_empty();
         self.visible.append(&mut self.beyond);
         let atomic = self.is_strict() && ordered || !self.in_place.is_empty();
-        let words = if atomic {
-            self.files.plan_edit(self.op, self.file.map, &self.visible)?
-        } else {
-            self.files.plan_loose(self.op, self.file.map, &self.visible)?
-        };
+        let mut words = Words::default();
+        self.files.plan_into(self.op, self.file.map, &self.visible, atomic, &mut words)?;
         if !self.in_place.is_empty() {
             let (bytes, size) = (&self.in_place[..], sizing.as_ref());
             let publishes = self.publishes || words.fresh;

@@ -143,7 +143,7 @@ impl<'v> Map<'v> {
             return self.leaf_run(word, logical, max, self.direct_at(logical));
         }
         let mut next = logical + 1;
-        while next < DIRECT && self.load(self.direct_at(next))? == 0 {
+        while next < DIRECT && next - logical < max && self.load(self.direct_at(next))? == 0 {
             next += 1;
         }
         let free = if next == DIRECT { u64::MAX } else { next - logical };

@@ -52,6 +52,7 @@ pub(crate) type Accept<'a> = &'a mut dyn FnMut(u64, u64) -> Result<bool>;
 
 impl Space {
     /// The words of a class that hold a chunk's bit and its summary's: their offsets, and the bits.
+    #[inline]
     fn class_places(&self, class: u64, chunk: u64) -> [(u64, u64); 2] {
         let count = self.rt.layout.chunk_count;
         let start = self.rt.layout.fullness + class * class_words(count) * 8;
@@ -96,9 +97,35 @@ impl Space {
         Ok(())
     }
 
+    /// Whether a class may have a chunk in `chunks`, by one word of its summary: most have none.
+    #[inline]
+    fn class_has(&self, class: u64, chunks: &Range<u64>) -> Result<bool> {
+        let (first, last) = (chunks.start / 64, chunks.end.saturating_sub(1) / 64);
+        if first / 64 != last / 64 {
+            return Ok(true);
+        }
+        let [_, (summary, _)] = self.class_places(class, chunks.start);
+        let covered = (u64::MAX << (first % 64)) & (u64::MAX >> (63 - last % 64));
+        Ok(self.rt.load(summary)? & covered != 0)
+    }
+
     /// The first chunk of a class in `chunks` that `accept` takes, of up to `most` that it is
     /// asked. Those that are in the wrong class are put right on the way.
+    #[inline]
     pub(crate) fn index_find(
+        &self,
+        class: u64,
+        chunks: &Range<u64>,
+        most: u32,
+        accept: Accept,
+    ) -> Result<Option<u64>> {
+        if !self.class_has(class, chunks)? {
+            return Ok(None);
+        }
+        self.search_class(class, chunks, most, accept)
+    }
+
+    fn search_class(
         &self,
         class: u64,
         chunks: &Range<u64>,
