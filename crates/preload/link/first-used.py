@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Writes the list of functions in first.ld: those that a program runs at its start as a child of a program on
-a volume, in the order of their first use, then those that such programs run which use nothing of the volume.
+a volume, in the order of their first use, then those that such programs run which use nothing of the volume,
+then those of a program that attaches it and reads a file.
 By hand, when what a start does has changed; a list that is old costs page faults, nothing else.
 
 usage: first-used.py
@@ -25,6 +26,7 @@ PROGRAMS = [
     ["/bin/ls", "-l", "/etc"],
     ["git", "--version"],
     ["/bin/sh", "-c", "echo > first-used; mv first-used first-used.2; rm first-used.2"],
+    ["/bin/cat", "pm/file"],
 ]
 # A pattern of so many functions (of one for each type) and bytes is left out.
 COPIES_MAX, BYTES_MAX = 6, 6000
@@ -52,6 +54,7 @@ def main():
         subprocess.run(["cc", "-O2", "-o", steps, HERE / "steps.c"], check=True)
         solera = RELEASE / "solera"
         subprocess.run([solera, "format", "--size", "64M", volume], check=True, capture_output=True)
+        subprocess.run([solera, "cp", HERE / "steps.c", f"{volume}:/file"], check=True, capture_output=True)
         for program in PROGRAMS:
             run = [solera, "run", "--volume", volume, "--at", place / "pm", "--", steps, out, *program]
             subprocess.run(run, check=True, cwd=place, stdout=subprocess.DEVNULL)

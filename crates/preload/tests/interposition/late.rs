@@ -225,3 +225,30 @@ fn a_signal_within_the_first_call_finds_everything_there() {
          [ $? = 1 ] || echo "timeout: $?"; done"#;
     assert_eq!(shell(&place, script), "");
 }
+
+/// What a program executes of the library at its start lies together: each 64 KiB that it comes to
+/// are a page fault. The list of functions that says so goes out of date without a word.
+#[test]
+fn code_of_a_start_lies_together() {
+    /// 7 when the list was made anew, 14 with an old one. Other compilers inline other functions.
+    const PLACES_MAX: usize = 10;
+    let compiler = Command::new("rustc").arg("-V").output().expect("rustc").stdout;
+    let of_costs = include_str!("../costs.txt").contains(String::from_utf8_lossy(&compiler).trim());
+    let most = if of_costs { PLACES_MAX } else { 2 * PLACES_MAX };
+    let place = volume("late-code");
+    let (steps, out) = (place.0.join("steps"), place.0.join("out"));
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/link/steps.c");
+    let compiled = Command::new("cc").args(["-O2", source, "-o"]).arg(&steps).status();
+    assert!(compiled.expect("cc").success(), "cc could not compile {source}");
+    let mut run = Command::new(&steps);
+    run.arg(&out).arg("/bin/true").env("SOLERA_VOLUME", place.volume()).env("SOLERA_AT", PREFIX);
+    assert!(run.env("LD_PRELOAD", library()).status().expect("it runs").success());
+    let executed = std::fs::read_to_string(&out).expect("what was executed");
+    let offset = |line: &str| usize::from_str_radix(line, 16).expect("an offset");
+    // Behind the library's 32 MiB others are mapped.
+    let places: std::collections::BTreeSet<_> =
+        executed.lines().map(|line| offset(line) >> 16).filter(|place| *place < 0x200).collect();
+    eprintln!("places of 64 KiB: {places:x?}");
+    assert!(executed.lines().count() > 1000, "it runs with the library");
+    assert!(places.len() <= most, "run crates/preload/link/first-used.py");
+}
