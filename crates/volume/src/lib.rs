@@ -36,7 +36,7 @@ mod watch;
 mod words;
 
 pub use attach::format::{FormatOptions, format, format_region, own_bytes};
-pub use attach::inspection::{Activity, activity, info, uuid_of};
+pub use attach::inspection::{Activity, activity, device_of, info, uuid_of};
 pub use attach::offline_check::{fsck, repair};
 pub use attach::output_file::{
     Kept, check_ordinary, create_ordinary, is_fifo, is_in_anchor, is_ordinary,

@@ -12,6 +12,7 @@ use std::io::Write as _;
 use std::os::fd::{AsRawFd, IntoRawFd};
 
 use os::InternalFd;
+use rustix::buffer::spare_capacity;
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use vfs::{Desc, Errno, FileSystemExt};
 
@@ -20,6 +21,7 @@ use crate::entry::maptable::Mappings;
 use crate::entry::process::{Process, VolumeView};
 use crate::entry::{Served, Stop};
 use crate::paths;
+use crate::processes::init;
 use crate::runtime::code::Line;
 
 /// The kernel's mark behind a name that is gone.
@@ -91,14 +93,17 @@ pub fn open(process: &Process, path: &[u8], flags: c_int) -> Served<c_int> {
     Ok(rustix::fs::open(link, once_more, Mode::empty())?.into_raw_fd())
 }
 
+/// Most bytes that one call reads: of lists that change, what it gives is of one moment.
+const READ_AT_ONCE: usize = 64 << 10;
+
 fn read(path: &[u8]) -> Result<Vec<u8>, Errno> {
     let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let mut whole = Vec::new();
-    let mut buffer = vec![0; 1 << 16];
     loop {
-        match rustix::io::read(&file, &mut buffer)? {
-            0 => return Ok(whole),
-            got => whole.extend_from_slice(&buffer[..got]),
+        // Only what is read is touched.
+        whole.reserve(READ_AT_ONCE);
+        if rustix::io::read(&file, spare_capacity(&mut whole))? == 0 {
+            return Ok(whole);
         }
     }
 }
@@ -166,35 +171,60 @@ fn escaped(path: &[u8]) -> Vec<u8> {
     text
 }
 
-/// The volumes that the kernel does not list.
-fn unlisted(process: &Process) -> impl Iterator<Item = &VolumeView> {
-    process.volumes().filter(|seen| !seen.mounted)
+/// What the lists of mounts tell of a volume that the kernel does not list.
+pub struct Listed {
+    /// Its file.
+    pub source: Vec<u8>,
+    /// Where it appears.
+    pub prefix: Vec<u8>,
+    /// `st_dev`.
+    pub device: u64,
+    /// Nothing on it can be changed.
+    pub read_only: bool,
 }
 
-fn access(process: &Process, seen: &VolumeView) -> &'static str {
-    let read_only = process.fs.stat_fs(seen.root.into()).is_ok_and(|stat| stat.read_only);
-    if read_only { "ro" } else { "rw" }
+/// The volumes that the kernel does not list. A process that has not attached them does not for
+/// this: Go's runtime looks at `mountinfo` in every program, before it begins.
+fn unlisted(process: &Process) -> Vec<Listed> {
+    if !process.fs.is_attached()
+        && let Some(foretold) = init::foretold()
+    {
+        return foretold;
+    }
+    let listed = |seen: &VolumeView| Listed {
+        source: seen.source.clone(),
+        prefix: seen.prefix.clone(),
+        device: seen.device,
+        read_only: process.fs.stat_fs(seen.root.into()).is_ok_and(|stat| stat.read_only),
+    };
+    process.volumes().filter(|seen| !seen.mounted).map(listed).collect()
+}
+
+impl Listed {
+    fn access(&self) -> &'static str {
+        if self.read_only { "ro" } else { "rw" }
+    }
 }
 
 /// `mounts` with a line for each volume.
 fn with_table_line(process: &Process, list: &[u8]) -> Vec<u8> {
     let mut text = list.to_vec();
-    for seen in unlisted(process) {
-        text.extend_from_slice(&escaped(&seen.source));
+    for volume in unlisted(process) {
+        text.extend_from_slice(&escaped(&volume.source));
         text.push(b' ');
-        text.extend_from_slice(&escaped(&seen.prefix));
-        let _ = writeln!(text, " solera {},relatime 0 0", access(process, seen));
+        text.extend_from_slice(&escaped(&volume.prefix));
+        let _ = writeln!(text, " solera {},relatime 0 0", volume.access());
     }
     text
 }
 
 /// `mountinfo` with a line for each volume: a child of the mount that its prefix lies on.
 fn with_mount(process: &Process, list: &[u8]) -> Vec<u8> {
-    unlisted(process).fold(list.to_vec(), |list, seen| with_mount_of(process, seen, &list))
+    unlisted(process).iter().fold(list.to_vec(), |list, volume| with_mount_of(volume, &list))
 }
 
-fn with_mount_of(process: &Process, seen: &VolumeView, list: &[u8]) -> Vec<u8> {
-    let prefix = escaped(&seen.prefix);
+fn with_mount_of(volume: &Listed, list: &[u8]) -> Vec<u8> {
+    let prefix = escaped(&volume.prefix);
     let (mut highest, mut parent, mut longest) = (0_u64, 0_u64, 0);
     for line in list.split(|&byte| byte == b'\n') {
         let words: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
@@ -207,13 +237,13 @@ fn with_mount_of(process: &Process, seen: &VolumeView, list: &[u8]) -> Vec<u8> {
             (parent, longest) = (number, place.len());
         }
     }
-    let (major, minor) = (libc::major(seen.device), libc::minor(seen.device));
+    let (major, minor) = (libc::major(volume.device), libc::minor(volume.device));
     let mut text = list.to_vec();
     let _ = write!(text, "{} {parent} {major}:{minor} / ", highest + 1);
     text.extend_from_slice(&prefix);
-    let access = access(process, seen);
+    let access = volume.access();
     let _ = write!(text, " {access},relatime - solera ");
-    text.extend_from_slice(&escaped(&seen.source));
+    text.extend_from_slice(&escaped(&volume.source));
     let _ = writeln!(text, " {access}");
     text
 }

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use once_cell::race::OnceBox;
 use os::InternalFd;
-use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags};
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat};
 use vfs::composite::{Composite, MEMBERS_MAX, SEPARATOR};
 use vfs::{Errno, variable};
 use volume::{AttachOptions, Volume};
@@ -37,6 +37,7 @@ use crate::files::caching;
 use crate::files::kernel_aio;
 use crate::paths::credentials;
 use crate::paths::cwd;
+use crate::paths::identity::Listed;
 use crate::paths::mount;
 
 use crate::processes::host_program;
@@ -115,6 +116,22 @@ fn may_be_late(asked: &[VolumeRequest]) -> bool {
         && !code::has_own_engine()
 }
 
+/// What the lists of mounts tell of the volumes, if that is known without attaching them (but of
+/// damage, which is met by whatever attaches).
+pub fn foretold() -> Option<Vec<Listed>> {
+    let asked = ASKED.get().filter(|asked| may_be_late(asked))?;
+    let listed = |one: &VolumeRequest| {
+        let changes = || accessat(CWD, one.path(), Access::WRITE_OK, AtFlags::EACCESS).is_ok();
+        Some(Listed {
+            source: one.volume.clone(),
+            prefix: one.at.clone(),
+            device: volume::device_of(one.path()).ok()?,
+            read_only: one.read_only || !changes(),
+        })
+    };
+    asked.iter().map(listed).collect()
+}
+
 /// Attaches the volume of a process that has none yet: an image that has inherited nothing, or a
 /// forked child that has held nothing since. While all places are taken it waits: most processes
 /// end soon. A volume that cannot be attached ends the process, as at the start: no call can say
@@ -161,7 +178,7 @@ pub fn can_begin_late(process: &Process) -> bool {
         let known = view.seen.get().map(|seen| seen.texts.file);
         let found = rustix::fs::stat(asked.path()).map(|stat| (stat.st_dev, stat.st_ino));
         found.is_ok_and(|found| known.is_none_or(|known| known == found))
-            && rustix::fs::accessat(CWD, asked.path(), access, flags).is_ok()
+            && accessat(CWD, asked.path(), access, flags).is_ok()
     };
     let asked = ASKED.get().map_or(&[][..], Vec::as_slice);
     may_be_late(asked)

@@ -46,6 +46,28 @@ fn a_child_that_needs_no_volume_has_none() {
     check_left_in_order(&place.volume());
 }
 
+/// The lists of mounts have the volume, and are the same before and after.
+#[test]
+fn a_child_that_reads_its_lists_of_mounts_has_no_volume() {
+    let place = volume("late-lists");
+    let script = format!(
+        "cd {PREFIX}; echo text > file; cd /
+         /usr/bin/env -u OLDPWD python3 -c '
+import os, sys
+volume = sys.argv[1] + \"/v.pm\"
+lists = [\"/proc/self/mountinfo\", \"/proc/self/mounts\", \"/proc/mounts\"]
+def ours(): return [line for name in lists for line in open(name) if volume in line]
+def has_it(): return volume in open(\"/proc/self/maps\").read()
+before, had = ours(), has_it()
+device = os.stat(\"{PREFIX}/file\").st_dev
+text = \"%d:%d\" % (os.major(device), os.minor(device))
+print(had, has_it(), len(before), before == ours(), text in before[0].split(), before[1].split()[3])
+' \"$PLACE\"; :"
+    );
+    assert_eq!(shell(&place, &script), "False True 3 True True rw,relatime\n");
+    check_left_in_order(&place.volume());
+}
+
 /// What a child makes of it that was forked without a place.
 #[test]
 fn a_child_takes_a_place_when_it_needs_one() {

@@ -8,6 +8,7 @@ use crate::check::extents::ChunkUse;
 use crate::check::info::{Info, describe};
 use crate::check::processes::ProcessUse;
 use crate::medium::error::VolumeError;
+use crate::medium::superblock;
 use crate::process::counts::{Counts, Death};
 use crate::process::liveness::{Liveness, Openness, anchor_path};
 use crate::space::alloc::Usage;
@@ -17,6 +18,13 @@ use std::path::Path;
 /// The UUID of the volume at `path`, in its usual form.
 pub fn uuid_of(path: &Path) -> std::result::Result<String, VolumeError> {
     Ok(View::open("look at", path)?.found.superblock.uuid())
+}
+
+/// What `st_dev` says of the files of the volume at `path`, to processes that have it attached.
+pub fn device_of(path: &Path) -> std::result::Result<u64, VolumeError> {
+    let region = pmem::open_to_read(path).and_then(Region::private_view);
+    let region = region.map_err(|error| VolumeError::region("look at", path, &error))?;
+    Ok(superblock::read(&region, path, "look at")?.superblock.device())
 }
 
 /// Tells what the volume at `path` is, without attaching it.

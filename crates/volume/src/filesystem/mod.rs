@@ -128,12 +128,6 @@ impl Volume {
         Node { ino: self.superblock.root, generation: self.superblock.root_generation }
     }
 
-    /// What `st_dev` says: the same in every process, hardly another file system's.
-    fn device(&self) -> u64 {
-        let [a, b, c, ..] = self.superblock.uuid;
-        libc::makedev(0x500 | u32::from(a), u32::from(b) << 8 | u32::from(c))
-    }
-
     /// Writes through an open description, waiting for the lock: gives how much, and the offset
     /// behind it.
     #[cold]
@@ -356,7 +350,7 @@ impl FileSystem for Volume {
         let [a, b, c, d, e, f, g, h, ..] = self.superblock.uuid;
         let inodes_free = free / 8 * 63;
         Ok(FsStat {
-            device: self.device(),
+            device: self.superblock.device(),
             block_size: BLOCK,
             blocks: self.chunks() * CHUNK_BLOCKS,
             blocks_free: free,

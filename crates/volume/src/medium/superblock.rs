@@ -43,6 +43,12 @@ impl Superblock {
         String::from_utf8_lossy(&self.label[..end]).into_owned()
     }
 
+    /// What `st_dev` says: the same in every process, hardly another file system's.
+    pub(crate) fn device(&self) -> u64 {
+        let [a, b, c, ..] = self.uuid;
+        libc::makedev(0x500 | u32::from(a), u32::from(b) << 8 | u32::from(c))
+    }
+
     /// The UUID in its usual notation.
     pub(crate) fn uuid(&self) -> String {
         let hex = format!("{:032x}", u128::from_be_bytes(self.uuid));
