@@ -82,6 +82,13 @@ impl Shared {
         LocalReply::Ordered(lock(&self.orders.ordered).get(volume).map(|one| one.1.clone()))
     }
 
+    /// Why the last order that concerns a volume has failed, if it is over.
+    pub(super) fn failed_order(&self, volume: &str) -> Option<String> {
+        let ordered = lock(&self.orders.ordered);
+        let over = ordered.get(volume).filter(|one| one.1.over)?;
+        over.1.failed.as_ref().map(ToString::to_string)
+    }
+
     /// Which node is the host of a volume.
     pub(super) fn host_of(&self, volume: &str) -> LocalReply {
         if matches!(self.store.volume_about(volume), Ok(Some(_))) {
@@ -193,7 +200,12 @@ impl Shared {
     }
 
     /// The node that is to be the host, if it can be.
-    fn target(&self, hosted: &Hosted, to: u16, asked: &str) -> Result<Member, DomainError> {
+    pub(super) fn target(
+        &self,
+        hosted: &Hosted,
+        to: u16,
+        asked: &str,
+    ) -> Result<Member, DomainError> {
         let refused = |found: String, advice: &str| Err(DomainError::new(asked, found, advice));
         if to == self.about.node {
             return refused(format!("node {to} is its host already"), "");
@@ -353,10 +365,12 @@ impl Shared {
             let told = self.answering.keep_gone(moved).and_then(|()| self.ask_new_host(moved));
             match told {
                 Ok(NodeReply::Took { missing: 0 }) => {
+                    self.answering.handovers.has_gone(&moved.name);
                     self.store.has_gone(moved);
                     self.tell_end(&moved.name, None);
                 }
                 Ok(NodeReply::Took { missing }) => {
+                    self.answering.handovers.has_gone(&moved.name);
                     self.store.close_way_back(&moved.uuid);
                     answers.insert(moved.attempt, Instant::now());
                     let what = "bringing what stays with the host".to_owned();
@@ -392,7 +406,8 @@ impl Shared {
         let (_, address, ..) =
             found.ok_or_else(|| DomainError::new(asked(), "the domain has no such node", ""))?;
         let volume = Some((moved.uuid, moved.term - 1));
-        let ask = NodeRequest::TakeOver { attempt: moved.attempt };
+        let queue = self.answering.handovers.queue_of(&moved.name);
+        let ask = NodeRequest::TakeOver { attempt: moved.attempt, queue };
         let told = say(address, &self.about, volume, &ask, &self.wire)?;
         if !matches!(told, NodeReply::Refused { .. }) {
             return Ok(told);

@@ -8,9 +8,10 @@ use crate::membership::leadership::Leadership;
 use crate::membership::members::Members;
 use crate::membership::saying::say_to;
 use crate::node::arrivals::{Arrivals, told};
+use crate::node::handover::Handovers;
 use crate::node::held_region::HeldRegion;
 use crate::protocol::messages::{Answer, Request};
-use crate::protocol::{NodeId, TERM};
+use crate::protocol::{NodeId, TERM, Ticket};
 use crate::shared_memory::capacity::Capacity;
 use crate::shared_memory::store::{Standing, Store};
 use crate::shared_memory::table::Table;
@@ -45,6 +46,7 @@ pub struct Answering {
     leadership: Arc<Leadership>,
     kept: Mutex<BTreeMap<[u8; 16], Arc<HeldRegion>>>,
     pub(super) arrivals: Arrivals,
+    pub(super) handovers: Handovers,
 }
 
 pub(super) fn refused(errno: Errno, text: impl Into<String>) -> Answer {
@@ -61,7 +63,20 @@ impl Answering {
         (members, leadership): (Arc<Members>, Arc<Leadership>),
     ) -> Self {
         let (kept, arrivals) = (Mutex::default(), Arrivals::default());
-        Self { domain, about, wire, store, here, room, members, leadership, kept, arrivals }
+        let handovers = Handovers::new();
+        Self {
+            domain,
+            about,
+            wire,
+            store,
+            here,
+            room,
+            members,
+            leadership,
+            kept,
+            arrivals,
+            handovers,
+        }
     }
 
     /// A node says that it is there. Its store may be a copy of that of one that is there, too:
@@ -295,8 +310,22 @@ impl Answering {
                 told(&self.tell_where(&hello.volume, name.as_deref()))
             }
             Ok(NodeRequest::Arrive(moved)) => told(&self.arrive(hello, moved)),
-            Ok(NodeRequest::TakeOver { attempt }) => {
-                told(&self.to_take_over(&hello.volume, attempt))
+            Ok(NodeRequest::TakeOver { attempt, queue }) => {
+                told(&self.to_take_over(&hello.volume, attempt, &queue))
+            }
+            Ok(NodeRequest::Want { name, asked }) => {
+                told(&self.asked_for(hello.node.number(), &name, asked))
+            }
+            Ok(NodeRequest::Unwant { name, number }) => {
+                let ticket = Ticket { node: hello.node.number(), number };
+                self.handovers.withdraw(&name, ticket);
+                told(&NodeReply::Done)
+            }
+            Ok(NodeRequest::Wanted { number }) if self.handovers.is_wanted(number) => {
+                told(&NodeReply::Done)
+            }
+            Ok(NodeRequest::Wanted { .. }) => {
+                told(&NodeReply::Refused { text: "no such program waits".to_owned() })
             }
             Ok(NodeRequest::Attempt { attempt }) if self.store.knows_attempt(attempt) => {
                 told(&NodeReply::Done)
