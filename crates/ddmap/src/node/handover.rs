@@ -8,26 +8,26 @@
 //! | asks | where the program is: tells the host that it waits, hears what for |
 //! | of the server | the other nodes' side of both |
 //!
-//! Locks: `queues` and `wants`, neither with the other, and neither while a node is asked.
+//! No lock of `control/turns.rs` is held while a node is asked.
 
 use super::jobs::Order;
-use super::processes;
 use super::service::Answering;
 use super::{NODE_TIMEOUT, Shared};
 use crate::control::local_socket::LocalReply;
 use crate::control::node_messages::{NodeReply, NodeRequest};
+use crate::control::processes;
 use crate::control::registry::Registry;
-use crate::control::status::{AskStatus, UserStatus, WaitStatus, Waits};
+use crate::control::status::{UserStatus, Waits};
+use crate::control::turns::TOLD_MAX;
 use crate::membership::BEAT;
 use crate::membership::saying::say;
-use crate::protocol::{Asked, Queue, Ticket, Use};
+use crate::protocol::{Asked, Ticket, Use};
+use crate::shared_memory::migration::Moved;
 use crate::shared_memory::store::Standing;
 use crate::shared_memory::view::REGION;
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread::Thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 /// How often it is looked whether a volume is used for which somebody waits.
 const LOOK: Duration = Duration::from_millis(20);
@@ -35,215 +35,8 @@ const LOOK: Duration = Duration::from_millis(20);
 const TELL: Duration = Duration::from_millis(250);
 /// A volume that no node has is between two hosts for so long, at most.
 const BETWEEN: Duration = Duration::from_secs(2);
-/// A process that has let go of a volume executes a program within that, and so does one that an
-/// earlier life of the node has let in: until then a node gives no turns.
-const EXECUTES: Duration = Duration::from_secs(2);
-/// Of processes that have a volume, and of those that wait, so many are told.
-pub(super) const TOLD_MAX: usize = 16;
 /// A move that has failed so often for a program is not tried again.
 const TRIES: u32 = 3;
-
-/// A volume's queue, and what the programs in it hear.
-#[derive(Default)]
-struct Line {
-    queue: Queue,
-    users: Option<Vec<UserStatus>>,
-    /// Programs that wait in vain, and why, until they hear of it.
-    refused: Vec<(Ticket, String)>,
-    failures: u32,
-    not_before: Option<Instant>,
-}
-
-/// What a program of this machine waits for.
-struct Want {
-    volume: String,
-    hold: u64,
-    since: Instant,
-    /// When a node last said something of it.
-    heard: Instant,
-    waits: Waits,
-}
-
-/// Those that wait.
-pub(super) struct Handovers {
-    begun: Instant,
-    /// The number of the last ticket.
-    numbers: AtomicU64,
-    queues: Mutex<BTreeMap<String, Line>>,
-    wants: Mutex<BTreeMap<u64, Want>>,
-    /// Programs that do not want a volume any more of which another node is the host.
-    withdrawn: Mutex<Vec<(String, u64, u16)>>,
-    /// Processes that have let go of a volume, and when.
-    executing: Mutex<Vec<(String, i32, Instant)>>,
-    turns: Mutex<Option<Thread>>,
-    asks: Mutex<Option<Thread>>,
-}
-
-fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
-    what.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn wake(thread: &Mutex<Option<Thread>>) {
-    if let Some(thread) = &*lock(thread) {
-        thread.unpark();
-    }
-}
-
-impl Handovers {
-    /// Nobody waits.
-    pub(super) fn new() -> Self {
-        let (queues, wants, withdrawn, executing) = Default::default();
-        let (turns, asks) = Default::default();
-        // A ticket of an earlier life of this node is none of this.
-        let began = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let numbers = AtomicU64::new(began.as_micros() as u64);
-        Self { begun: Instant::now(), numbers, queues, wants, withdrawn, executing, turns, asks }
-    }
-
-    /// A number for a ticket.
-    pub(super) fn number(&self) -> u64 {
-        self.numbers.fetch_add(1, Ordering::Relaxed)
-    }
-
-    fn now(&self) -> u64 {
-        self.begun.elapsed().as_millis() as u64
-    }
-
-    /// A program asks for a volume of which this node, `here`, is the host. `None`: it is let in.
-    pub(super) fn ask(&self, volume: &str, here: u16, asked: Asked) -> Option<Waits> {
-        let mut queues = lock(&self.queues);
-        let line = queues.entry(volume.to_owned()).or_default();
-        let refused = line.refused.iter().position(|one| one.0 == asked.ticket);
-        let mut waits = Waits { host: here, users: line.users.clone(), ..Waits::default() };
-        if let Some(at) = refused {
-            waits.ended = Some(line.refused.swap_remove(at).1);
-            return Some(waits);
-        }
-        match line.queue.ask(here, asked, self.now()) {
-            Ok(()) => return None,
-            Err(Some(before)) => waits.before = before as u64,
-            Err(None) => waits.ended = Some("too many programs wait for it".to_owned()),
-        }
-        if let Some(ticket) = line.queue.moving() {
-            waits.note = format!("node {here} moves it to node {}", ticket.node);
-        }
-        drop(queues);
-        wake(&self.turns);
-        Some(waits)
-    }
-
-    /// A program of this machine waits: what its ticket says.
-    fn wants(&self, number: u64, volume: &str, hold: u64, here: u16) -> Asked {
-        let mut wants = lock(&self.wants);
-        let begins = || Want {
-            volume: volume.to_owned(),
-            hold,
-            since: Instant::now(),
-            heard: Instant::now(),
-            waits: Waits::default(),
-        };
-        let is_new = !wants.contains_key(&number);
-        let want = wants.entry(number).or_insert_with(begins);
-        let asked = want.asked(here, number);
-        drop(wants);
-        if is_new {
-            wake(&self.asks);
-        }
-        asked
-    }
-
-    /// Whether a program of this machine waits.
-    pub(super) fn is_wanted(&self, number: u64) -> bool {
-        lock(&self.wants).get(&number).is_some_and(|want| want.waits.ended.is_none())
-    }
-
-    /// A program does not want a volume any more.
-    pub(super) fn withdraw(&self, volume: &str, ticket: Ticket) {
-        if let Some(line) = lock(&self.queues).get_mut(volume) {
-            line.queue.withdraw(ticket);
-            line.refused.retain(|one| one.0 != ticket);
-        }
-    }
-
-    /// The connection of a program has ended that wanted a volume, and may have been let in.
-    pub(super) fn ends(&self, volume: &str, (here, number): (u16, u64), pid: i32) {
-        self.executes(volume, pid);
-        self.withdraw(volume, Ticket { node: here, number });
-        if let Some(line) = lock(&self.queues).get_mut(volume) {
-            line.queue.left(number);
-        }
-        let want = lock(&self.wants).remove(&number);
-        if let Some(want) = want.filter(|want| ![0, here].contains(&want.waits.host)) {
-            lock(&self.withdrawn).push((want.volume, number, want.waits.host));
-            wake(&self.asks);
-        }
-        wake(&self.turns);
-    }
-
-    /// A process has let go of a volume: it has ended, or executes a program.
-    pub(super) fn executes(&self, volume: &str, pid: i32) {
-        let mut executing = lock(&self.executing);
-        executing.retain(|one| one.2.elapsed() < EXECUTES);
-        executing.push((volume.to_owned(), pid, Instant::now()));
-        drop(executing);
-        wake(&self.turns);
-    }
-
-    /// What goes along with a volume.
-    pub(super) fn queue_of(&self, volume: &str) -> Vec<Asked> {
-        lock(&self.queues).get(volume).map_or_else(Vec::new, |line| line.queue.all(self.now()))
-    }
-
-    /// What has come with one.
-    pub(super) fn arrives(&self, volume: &str, here: u16, all: &[Asked]) {
-        let numbers: Vec<u64> = lock(&self.wants).keys().copied().collect();
-        let known = |number| numbers.contains(&number);
-        let queue = Queue::arrived(all, here, known, self.now());
-        let mut queues = lock(&self.queues);
-        // It is told so again until this node is the host, and lets programs in.
-        queues.entry(volume.to_owned()).or_insert_with(|| Line { queue, ..Line::default() });
-    }
-
-    /// Another node is its host.
-    pub(super) fn has_gone(&self, volume: &str) {
-        lock(&self.queues).remove(volume);
-        wake(&self.asks);
-    }
-
-    /// The programs that wait for a volume of this node's.
-    pub(super) fn waiting(&self, volume: &str) -> Vec<WaitStatus> {
-        let status = |one: &Asked| WaitStatus { node: one.ticket.node, seconds: one.waited / 1000 };
-        self.queue_of(volume).iter().take(TOLD_MAX).map(status).collect()
-    }
-
-    /// The programs of this machine that wait for volumes of other hosts than this.
-    pub(super) fn asking(&self, here: u16) -> Vec<AskStatus> {
-        let status = |want: &Want| AskStatus {
-            volume: want.volume.clone(),
-            seconds: want.since.elapsed().as_secs(),
-            waits: want.waits.clone(),
-        };
-        let wants = lock(&self.wants);
-        wants.values().filter(|one| one.waits.host != here).take(TOLD_MAX).map(status).collect()
-    }
-
-    fn hears(&self, number: u64, change: impl FnOnce(&mut Want)) {
-        if let Some(want) = lock(&self.wants).get_mut(&number) {
-            change(want);
-        }
-    }
-
-    fn line<T>(&self, volume: &str, change: impl FnOnce(&mut Line) -> T) -> Option<T> {
-        lock(&self.queues).get_mut(volume).map(change)
-    }
-}
-
-impl Want {
-    fn asked(&self, node: u16, number: u64) -> Asked {
-        let waited = self.since.elapsed().as_millis() as u64;
-        Asked { ticket: Ticket { node, number }, waited, hold: self.hold }
-    }
-}
 
 impl Answering {
     /// A program of another node asks for a volume.
@@ -262,7 +55,7 @@ impl Answering {
 
     /// A volume is on its way from this node, or to it.
     fn between(&self, name: &str) -> Option<String> {
-        let is = |one: &crate::shared_memory::migration::Moved| one.name == name;
+        let is = |one: &Moved| one.name == name;
         if let Some(moved) = self.store.gone().into_iter().find(is) {
             return Some(format!("it is on its way to node {}", moved.node));
         }
@@ -284,7 +77,7 @@ impl Shared {
             let waits = handovers.ask(volume, here, asked);
             handovers.hears(number, |want| want.waits = waits.clone().unwrap_or_default());
             if waits.is_none() {
-                lock(&handovers.wants).remove(&number);
+                handovers.is_in(number);
             }
             return waits.map_or(LocalReply::Done, LocalReply::Waits);
         }
@@ -292,8 +85,7 @@ impl Shared {
             let text = "this node is passive, and runs no programs".to_owned();
             return LocalReply::Refused { text };
         }
-        let waits = lock(&handovers.wants).get(&number).map(|want| want.waits.clone());
-        LocalReply::Waits(waits.unwrap_or_default())
+        LocalReply::Waits(handovers.waits(number))
     }
 
     /// Who has a volume of this node's, or is about to.
@@ -303,12 +95,7 @@ impl Shared {
         attached.retain(|pid| *pid != own);
         let mut starting = Vec::new();
         if attached.is_empty() {
-            let executing: Vec<_> = lock(&self.answering.handovers.executing).clone();
-            let is_recent = |since: &Instant| since.elapsed() < EXECUTES;
-            starting.extend(executing.into_iter().filter_map(|(name, pid, since)| {
-                let may = name == volume && is_recent(&since) && processes::may_execute(pid);
-                may.then_some(pid)
-            }));
+            starting.extend(self.answering.handovers.executing(volume));
             let region = self.store.volume(volume).join(REGION);
             starting.extend(processes::that_name(&region));
         }
@@ -320,10 +107,10 @@ impl Shared {
     /// The thread of turns.
     pub(super) fn give_turns(&self) {
         let handovers = &self.answering.handovers;
-        *lock(&handovers.turns) = Some(std::thread::current());
+        handovers.gives_turns();
         while !self.over.load(Ordering::Relaxed) {
-            let volumes: Vec<String> = lock(&handovers.queues).keys().cloned().collect();
-            let are_awaited = volumes.iter().filter(|volume| self.gives_turn(volume)).count() > 0;
+            let are_awaited =
+                handovers.volumes().iter().filter(|volume| self.gives_turn(volume)).count() > 0;
             std::thread::park_timeout(if are_awaited { LOOK } else { BEAT });
         }
     }
@@ -331,10 +118,10 @@ impl Shared {
     /// Has a volume move if it is another node's turn: whether that is to be looked at soon.
     fn gives_turn(&self, volume: &str) -> bool {
         let handovers = &self.answering.handovers;
-        let (here, now) = (self.about.node, handovers.now());
+        let here = self.about.node;
         if !matches!(self.store.volume_about(volume), Ok(Some(_))) {
             if self.answering.between(volume).is_none() {
-                handovers.has_gone(volume);
+                handovers.is_elsewhere(volume);
             }
             return false;
         }
@@ -343,22 +130,16 @@ impl Shared {
             self.looks_after(volume);
             return true;
         }
-        let mut queues = lock(&handovers.queues);
-        let Some(line) = queues.get_mut(volume) else { return false };
-        line.queue.expire(now);
-        if line.queue.is_empty() && line.refused.is_empty() {
-            queues.remove(volume);
+        if handovers.is_over(volume) {
             return false;
         }
-        let waits = line.not_before.is_some_and(|then| Instant::now() < then)
-            || handovers.begun.elapsed() < EXECUTES;
-        drop(queues);
         let (used, users) = self.users_of(volume);
         let next = handovers.line(volume, |line| {
             line.users = Some(users);
-            line.queue.next(here, used)
+            let is_time = line.not_before.is_none_or(|then| Instant::now() >= then);
+            line.queue.next(here, used).filter(|_| is_time && !handovers.is_new())
         });
-        if let Some(ticket) = next.flatten().filter(|_| !waits) {
+        if let Some(ticket) = next.flatten() {
             self.hand_over(volume, ticket);
         }
         true
@@ -422,30 +203,21 @@ impl Shared {
     /// The thread of asks.
     pub(super) fn ask_hosts(&self) {
         let handovers = &self.answering.handovers;
-        *lock(&handovers.asks) = Some(std::thread::current());
+        handovers.asks_hosts();
         while !self.over.load(Ordering::Relaxed) {
-            for (name, number, host) in std::mem::take(&mut *lock(&handovers.withdrawn)) {
+            for (name, number, host) in handovers.take_withdrawn() {
                 let ask = NodeRequest::Unwant { name, number };
                 if let Some((_, address)) = self.asked_first(host).first() {
                     // One that does not hear of it finds out.
                     let _ = say(*address, &self.about, None, &ask, &self.wire);
                 }
             }
-            let wants = lock(&handovers.wants);
-            let open = wants.iter().filter(|(_, want)| want.waits.ended.is_none());
-            let open: Vec<(u64, String, Asked, u16)> = open
-                .map(|(number, want)| {
-                    let asked = want.asked(self.about.node, *number);
-                    (*number, want.volume.clone(), asked, want.waits.host)
-                })
-                .collect();
-            drop(wants);
             let elsewhere = |volume: &str| !matches!(self.store.volume_about(volume), Ok(Some(_)));
             let mut are_open = false;
-            for (number, volume, asked, host) in open {
+            for (volume, asked, host) in handovers.open(self.about.node) {
                 if elsewhere(&volume) {
                     are_open = true;
-                    self.ask_for(number, &volume, asked, host);
+                    self.ask_for(&volume, asked, host);
                 }
             }
             std::thread::park_timeout(if are_open { TELL } else { BEAT });
@@ -453,7 +225,7 @@ impl Shared {
     }
 
     /// The other nodes, that one first.
-    fn asked_first(&self, host: u16) -> Vec<(u16, std::net::SocketAddr)> {
+    fn asked_first(&self, host: u16) -> Vec<(u16, SocketAddr)> {
         let all = self.members.addresses().into_iter();
         let mut all: Vec<_> = all
             .filter(|one| one.2 != Standing::Gone && one.0 != self.here())
@@ -464,8 +236,8 @@ impl Shared {
     }
 
     /// Tells a volume's host that a program waits; finds the host first.
-    fn ask_for(&self, number: u64, volume: &str, asked: Asked, host: u16) {
-        let handovers = &self.answering.handovers;
+    fn ask_for(&self, volume: &str, asked: Asked, host: u16) {
+        let (handovers, number) = (&self.answering.handovers, asked.ticket.number);
         let mut silent = Vec::new();
         for (node, address) in self.asked_first(host) {
             let ask = NodeRequest::Want { name: volume.to_owned(), asked };

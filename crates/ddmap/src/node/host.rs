@@ -3,12 +3,12 @@
 //! Locks: `all`, to find a volume; none while a message is under way.
 
 use crate::control::connections::Links;
+use crate::control::processes;
 use crate::control::status::VolumeStatus;
 use crate::control::transport::Carrier;
+use crate::control::turns::TOLD_MAX;
 use crate::node::eviction::{Evictor, Made};
-use crate::node::handover::TOLD_MAX;
 use crate::node::healing::Copies;
-use crate::node::processes;
 use crate::node::whole_batches;
 use crate::protocol::messages::{Answer, KeptPage, PAGES, Request};
 use crate::protocol::{NodeId, Verdict, reconcile};

@@ -21,7 +21,6 @@ pub mod host;
 mod jobs;
 mod metrics;
 pub mod policy;
-mod processes;
 mod rollback;
 mod round_robin;
 pub mod sampling;

@@ -4,11 +4,11 @@
 
 use crate::control::node_messages::{self, Member, NodeReply, NodeRequest};
 use crate::control::status::KeptStatus;
+use crate::control::turns::Handovers;
 use crate::membership::leadership::Leadership;
 use crate::membership::members::Members;
 use crate::membership::saying::say_to;
 use crate::node::arrivals::{Arrivals, told};
-use crate::node::handover::Handovers;
 use crate::node::held_region::HeldRegion;
 use crate::protocol::messages::{Answer, Request};
 use crate::protocol::{NodeId, TERM, Ticket};

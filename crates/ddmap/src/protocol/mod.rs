@@ -68,7 +68,9 @@ mod words;
 pub use discard::Discard;
 pub use eviction::{Evicted, Eviction, Progress};
 pub use fault::{Fault, Next, Owed, ToInstall, Why};
-pub use handover::{Asked, LATE, Queue, Ticket, Use};
+#[cfg(test)]
+pub use handover::LATE;
+pub use handover::{Asked, Queue, Ticket, Use};
 pub use healing::{Healed, Healing};
 #[cfg(test)]
 pub use inject::{Mistake, make, make_everywhere};

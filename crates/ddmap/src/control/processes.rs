@@ -27,13 +27,13 @@ fn age(pid: i32) -> u64 {
 }
 
 /// A process as `domain status` shows it.
-pub(super) fn user(pid: i32) -> UserStatus {
+pub fn user(pid: i32) -> UserStatus {
     UserStatus { process: table::process_name(pid), seconds: age(pid) }
 }
 
 /// A process that has let go of a volume, and may execute a program that attaches it: the kernel
 /// closes what it had before it says what the new program's variables are.
-pub(super) fn may_execute(pid: i32) -> bool {
+pub fn may_execute(pid: i32) -> bool {
     let is_empty = fs::read(format!("/proc/{pid}/environ")).is_ok_and(|all| all.is_empty());
     let ends = |fields: Vec<String>| matches!(fields.first().map(String::as_str), Some("Z" | "X"));
     is_empty && !stat(pid).is_none_or(ends)
@@ -41,7 +41,7 @@ pub(super) fn may_execute(pid: i32) -> bool {
 
 /// The processes of this user, this one apart, whose variables name a region: they see it, or will
 /// when they attach it.
-pub(super) fn that_name(region: &Path) -> BTreeSet<i32> {
+pub fn that_name(region: &Path) -> BTreeSet<i32> {
     let pids = os::names_in(Path::new("/proc")).unwrap_or_default();
     let pids = pids.into_iter().filter_map(|name| name.to_str()?.parse::<i32>().ok());
     let own = std::process::id() as i32;
