@@ -87,7 +87,9 @@ impl Turn {
         let failed = |found: String| DomainError::new(&self.asked, found, "ask again");
         match self.socket.ask(&self.said, &[]) {
             Ok(LocalReply::Done) => Ok(None),
-            Ok(LocalReply::Waits(Waits { ended: Some(why), .. })) => Err(failed(why)),
+            Ok(LocalReply::Waits(Waits { ended: Some(why), .. })) => {
+                Err(DomainError::new(&self.asked, why, ""))
+            }
             Ok(LocalReply::Waits(waits)) => Ok(Some(waits)),
             Ok(LocalReply::Refused { text }) => Err(failed(text)),
             Ok(_) => Err(failed("its node answers something else".to_owned())),

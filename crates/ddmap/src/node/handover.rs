@@ -150,7 +150,7 @@ impl Shared {
         let handovers = &self.answering.handovers;
         let all = self.members.addresses().into_iter();
         let address = all
-            .filter(|one| one.2 == Standing::There)
+            .filter(|one| one.2 != Standing::Gone)
             .find_map(|one| (one.0.number() == ticket.node).then_some(one.1));
         let ask = NodeRequest::Wanted { number: ticket.number };
         let told = address.map(|address| say(address, &self.about, None, &ask, &self.wire));
@@ -187,8 +187,12 @@ impl Shared {
 
     /// A volume is about to move: if that has failed, it stays.
     fn looks_after(&self, volume: &str) {
-        let Some(failed) = self.failed_order(volume) else { return };
+        let Some(failed) = self.order_over(volume) else { return };
         self.answering.handovers.line(volume, |line| {
+            let Some(failed) = failed else {
+                line.queue.stays(false);
+                return;
+            };
             line.failures += 1;
             line.not_before = Some(Instant::now() + TELL);
             let is_vain = line.failures >= TRIES;
@@ -261,17 +265,21 @@ impl Shared {
                 return;
             }
             let numbers: Vec<String> = silent.iter().map(u16::to_string).collect();
-            want.waits.ended =
-                Some(match (silent.contains(&want.waits.host), numbers.is_empty()) {
-                    (true, _) => {
-                        format!("node {}, which was its host, is not there", want.waits.host)
-                    }
-                    (_, true) => "no node is its host".to_owned(),
-                    _ => format!(
-                        "no node that answers is its host, and these do not answer: {}",
-                        numbers.join(", ")
-                    ),
-                });
+            let host = want.waits.host;
+            let ended = match (silent.contains(&host), numbers.is_empty()) {
+                (true, _) => {
+                    format!("node {host}, which was its host, is not there; start it, ask again")
+                }
+                (_, true) => format!(
+                    "no node is its host; make it: solera format --ddmap {}/{volume} --size SIZE",
+                    self.domain
+                ),
+                _ => format!(
+                    "no node that answers is its host, and these do not answer: {}; start them",
+                    numbers.join(", ")
+                ),
+            };
+            want.waits.ended = Some(ended);
         });
     }
 }

@@ -82,11 +82,11 @@ impl Shared {
         LocalReply::Ordered(lock(&self.orders.ordered).get(volume).map(|one| one.1.clone()))
     }
 
-    /// Why the last order that concerns a volume has failed, if it is over.
-    pub(super) fn failed_order(&self, volume: &str) -> Option<String> {
+    /// If the last order that concerns a volume is over: whether it has failed, and why.
+    pub(super) fn order_over(&self, volume: &str) -> Option<Option<String>> {
         let ordered = lock(&self.orders.ordered);
         let over = ordered.get(volume).filter(|one| one.1.over)?;
-        over.1.failed.as_ref().map(ToString::to_string)
+        Some(over.1.failed.as_ref().map(ToString::to_string))
     }
 
     /// Which node is the host of a volume.
@@ -424,6 +424,8 @@ impl Shared {
     /// Takes over what has come: step 6; then brings what is to be with the host.
     pub(super) fn take_arrivals(&self) {
         for name in self.answering.take_over() {
+            // It had gone from here, and is back before its host then has said that it took it.
+            self.tell_end(&name, None);
             self.uncounted.store(true, Ordering::Relaxed);
             if let Err(error) = self.bring_what_stays(&name) {
                 // The next program that attaches the volume brings it.
