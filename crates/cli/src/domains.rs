@@ -50,7 +50,7 @@ pub fn to_use(path: &Path) -> Result<Option<PathBuf>, Failure> {
 }
 
 /// How long a program waits for a volume, and a command.
-pub const WAIT: Duration = Duration::from_secs(60);
+pub const WAIT: Duration = Duration::from_mins(1);
 /// It goes ahead, on the volume's host, of programs of other nodes that have waited for less.
 pub const HOLD: Duration = Duration::from_secs(10);
 /// How often it is asked whether a volume's turn has come; then it is said who has it.
@@ -69,8 +69,8 @@ fn is_of_user(region: &Path) -> bool {
 }
 
 /// Waits until it is this process's turn to use a volume on this machine: until the volume is here,
-/// and none waits that goes ahead. The volume stays from then on until the process has ended, or has
-/// executed one that attaches it.
+/// and none waits that goes ahead. The volume stays from then on until the process has ended, or
+/// has executed one that attaches it.
 pub fn enter(
     registry: &Registry,
     name: &str,

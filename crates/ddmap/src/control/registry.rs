@@ -70,13 +70,13 @@ pub struct Turn {
 }
 
 impl Turn {
-    fn begin(store: Store, name: &str, volume: &str, hold: Duration) -> Result<Self, DomainError> {
+    fn begin(store: &Store, name: &str, volume: &str, hold: Duration) -> Result<Self, DomainError> {
         let asked = format!("use {name}");
         let failed = |errno: Errno| {
             let found = format!("its node does not answer: {}", os::describe(errno));
-            DomainError::new(&asked, found, Registry::how_to_start(&store))
+            DomainError::new(&asked, found, Registry::how_to_start(store))
         };
-        let socket = Local::connect(&store).map_err(failed)?;
+        let socket = Local::connect(store).map_err(failed)?;
         socket.set_patience(PATIENCE).map_err(failed)?;
         let said = LocalRequest::Want { volume: volume.to_owned(), hold: hold.as_millis() as u64 };
         Ok(Self { socket, asked, said })
@@ -341,8 +341,8 @@ impl Registry {
         })
     }
 
-    /// Where a program waits for `DOMAIN/VOLUME` that is to use it on this machine: at the node that
-    /// is its host, else at the first here that runs programs.
+    /// Where a program waits for `DOMAIN/VOLUME` that is to use it on this machine: at the node
+    /// that is its host, else at the first here that runs programs.
     pub fn turn(&self, name: &str, hold: Duration) -> Result<Turn, DomainError> {
         let (domain, volume) = Registry::parse(name)?;
         let asked = format!("ask for {name}");
@@ -352,7 +352,7 @@ impl Registry {
             Some((_, store)) => store.clone(),
             None => self.store_for_new(domain).map_err(|error| DomainError { asked, ..error })?,
         };
-        Turn::begin(store, name, volume, hold)
+        Turn::begin(&store, name, volume, hold)
     }
 
     /// Whether the host of `DOMAIN/VOLUME` is on this machine, or was until its node ended.

@@ -52,6 +52,15 @@ impl Answering {
         if is_host { NodeReply::Done } else { no("another node's, or nobody's") }
     }
 
+    /// Whether an attempt to move a volume from here is under way, or was decided.
+    pub(super) fn tell_attempt(&self, attempt: u64) -> NodeReply {
+        if self.store.knows_attempt(attempt) {
+            NodeReply::Done
+        } else {
+            no("there is no such attempt")
+        }
+    }
+
     /// A volume is about to come.
     pub(super) fn arrive(&self, hello: &Hello, mut moved: Moved) -> NodeReply {
         moved.node = hello.node.number();

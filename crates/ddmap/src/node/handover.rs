@@ -39,8 +39,21 @@ const BETWEEN: Duration = Duration::from_secs(2);
 const TRIES: u32 = 3;
 
 impl Answering {
+    /// What another node says of programs that wait.
+    pub(super) fn hears_of_turns(&self, from: u16, said: NodeRequest) -> NodeReply {
+        match said {
+            NodeRequest::Want { name, asked } => self.asked_for(from, &name, asked),
+            NodeRequest::Unwant { name, number } => {
+                self.handovers.withdraw(&name, Ticket { node: from, number });
+                NodeReply::Done
+            }
+            NodeRequest::Wanted { number } if self.handovers.is_wanted(number) => NodeReply::Done,
+            _ => NodeReply::Refused { text: "no such program waits".to_owned() },
+        }
+    }
+
     /// A program of another node asks for a volume.
-    pub(super) fn asked_for(&self, from: u16, name: &str, mut asked: Asked) -> NodeReply {
+    fn asked_for(&self, from: u16, name: &str, mut asked: Asked) -> NodeReply {
         asked.ticket.node = from;
         let here = self.here.number();
         if matches!(self.store.volume_about(name), Ok(Some(_))) {
@@ -187,9 +200,9 @@ impl Shared {
 
     /// A volume is about to move: if that has failed, it stays.
     fn looks_after(&self, volume: &str) {
-        let Some(failed) = self.order_over(volume) else { return };
+        let Some(order) = self.order_over(volume) else { return };
         self.answering.handovers.line(volume, |line| {
-            let Some(failed) = failed else {
+            let Some(failed) = order.failed.map(|error| error.to_string()) else {
                 line.queue.stays(false);
                 return;
             };

@@ -82,11 +82,10 @@ impl Shared {
         LocalReply::Ordered(lock(&self.orders.ordered).get(volume).map(|one| one.1.clone()))
     }
 
-    /// If the last order that concerns a volume is over: whether it has failed, and why.
-    pub(super) fn order_over(&self, volume: &str) -> Option<Option<String>> {
+    /// The last order that concerns a volume, if it is over.
+    pub(super) fn order_over(&self, volume: &str) -> Option<JobProgress> {
         let ordered = lock(&self.orders.ordered);
-        let over = ordered.get(volume).filter(|one| one.1.over)?;
-        Some(over.1.failed.as_ref().map(ToString::to_string))
+        ordered.get(volume).filter(|one| one.1.over).map(|one| one.1.clone())
     }
 
     /// Which node is the host of a volume.

@@ -11,7 +11,7 @@ use crate::membership::saying::say_to;
 use crate::node::arrivals::{Arrivals, told};
 use crate::node::held_region::HeldRegion;
 use crate::protocol::messages::{Answer, Request};
-use crate::protocol::{NodeId, TERM, Ticket};
+use crate::protocol::{NodeId, TERM};
 use crate::shared_memory::capacity::Capacity;
 use crate::shared_memory::store::{Standing, Store};
 use crate::shared_memory::table::Table;
@@ -313,26 +313,12 @@ impl Answering {
             Ok(NodeRequest::TakeOver { attempt, queue }) => {
                 told(&self.to_take_over(&hello.volume, attempt, &queue))
             }
-            Ok(NodeRequest::Want { name, asked }) => {
-                told(&self.asked_for(hello.node.number(), &name, asked))
-            }
-            Ok(NodeRequest::Unwant { name, number }) => {
-                let ticket = Ticket { node: hello.node.number(), number };
-                self.handovers.withdraw(&name, ticket);
-                told(&NodeReply::Done)
-            }
-            Ok(NodeRequest::Wanted { number }) if self.handovers.is_wanted(number) => {
-                told(&NodeReply::Done)
-            }
-            Ok(NodeRequest::Wanted { .. }) => {
-                told(&NodeReply::Refused { text: "no such program waits".to_owned() })
-            }
-            Ok(NodeRequest::Attempt { attempt }) if self.store.knows_attempt(attempt) => {
-                told(&NodeReply::Done)
-            }
-            Ok(NodeRequest::Attempt { .. }) => {
-                told(&NodeReply::Refused { text: "there is no such attempt".to_owned() })
-            }
+            Ok(
+                said @ (NodeRequest::Want { .. }
+                | NodeRequest::Unwant { .. }
+                | NodeRequest::Wanted { .. }),
+            ) => told(&self.hears_of_turns(hello.node.number(), said)),
+            Ok(NodeRequest::Attempt { attempt }) => told(&self.tell_attempt(attempt)),
         }
     }
 }

@@ -177,8 +177,8 @@ impl Queue {
         self.inside.is_empty() || made(Mistake::InsideUncounted)
     }
 
-    /// From here on nobody is let in: the volume is about to move to that ticket's node. `false`: it
-    /// is not that ticket's turn any more.
+    /// From here on nobody is let in: the volume is about to move to that ticket's node. `false`:
+    /// it is not that ticket's turn any more.
     pub fn moves(&mut self, ticket: Ticket) -> bool {
         let is_front = self.waiting.first().is_some_and(|one| one.ticket == ticket);
         let moves = is_front && self.moving.is_none() && self.is_empty_inside();

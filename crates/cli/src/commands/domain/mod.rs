@@ -246,7 +246,8 @@ fn turns_to_text(told: &[Status], text: &mut String) {
         let users = volume.users.iter().map(user);
         let all: Vec<String> = users.chain(volume.waiting.iter().map(wait)).collect();
         if !all.is_empty() {
-            text.push_str(&format!("{}: {}\n", volume.name, all.join("; ")));
+            let line = format!("{}: {}\n", volume.name, all.join("; "));
+            text.push_str(&line);
         }
     }
     for status in told {
@@ -380,8 +381,8 @@ volume  host      size  on its host    stays     local  processes  sent away  co
 big        2  8.00 MiB     2.00 MiB  256 KiB  4.00 MiB          1   1.00 MiB       2
 big: 128 KiB have one copy; 1.00 MiB were made anew
 big: 77 (sqlite3) has it for 75 s; a program of node 3 waits for 4 s
-other: a program here waits for 2 s: node 3 has it: 5 (sleep), for 9 s; 1 program waits before this \
-one
+other: a program here waits for 2 s: node 3 has it: 5 (sleep), for 9 s; 1 program waits before \
+this one
 
 kept for others  by node    pages
 ab                     2  512 KiB
