@@ -20,7 +20,7 @@ impl Started {
 
     /// It has said that it waits, and then why it does not any more.
     #[track_caller]
-    fn is_told(self, words: &str) {
+    fn tells(self, words: &str) {
         let ran = self.end().ended_with(125);
         assert!(ran.err.contains(words), "{}", ran.err);
     }
@@ -218,7 +218,7 @@ fn who_waits_may_die() {
     let next = domain.begin(0, &[], &["cmp", &domain.file, "/dm/file"]);
     domain.await_waiting(2, &[2, 1]);
     domain.nodes[1] = None;
-    dies.is_told("does not answer");
+    dies.tells("does not answer");
     has.kill();
     // What the dead node keeps comes when it is back.
     domain.start(1);
@@ -235,7 +235,7 @@ fn a_host_that_is_gone_is_said_to_be() {
     let waits = domain.begin(1, &[], &["true"]);
     domain.await_waiting(0, &[2]);
     domain.nodes[0] = None;
-    waits.is_told("node 1, which was its host, is not there");
+    waits.tells("node 1, which was its host, is not there");
     domain.start(0);
     // Its programs have it still, and who asks anew waits for them.
     let waits = domain.begin(1, &[], &["cmp", &domain.file, "/dm/file"]);
