@@ -14,7 +14,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' Cargo.toml)
 # The date of what is built: the last commit's, or today's where there is no git.
 DATE = $(shell git log -1 --format=%cs 2> /dev/null || date +%F)
 
-.PHONY: help build install uninstall deb tarball book demo demo-ddmap test test-long check times test-ddmap test-vm test-bare test-deb lint deny bench benchmarks bench-guard servers ageing mapped split flac forks go-calls watches starts ddmap ddmap-programs baseline support setup setup-tests clean
+.PHONY: help build install uninstall deb tarball book demo demo-ddmap test test-long check times test-ddmap test-vm test-bare test-deb lint deny bench benchmarks bench-guard servers ageing mapped split flac forks go-calls watches starts ddmap ddmap-handover ddmap-programs baseline support setup setup-tests clean
 
 help:
 	@echo 'make demo       build, then run sqlite3 unchanged on a volume, beside tmpfs and the disk'
@@ -49,6 +49,7 @@ help:
 	@echo 'make forks      waits of threads beside one that forks, on a volume and without it (some minutes)'
 	@echo 'make flac       docs/figures/flac.md: the cache over slow memory, emulated (as root, minutes)'
 	@echo 'make ddmap      docs/figures/ddmap.md: volumes larger than their node, on loopback (a minute or two)'
+	@echo 'make ddmap-handover  how long a volume takes to change hands, 1 GiB touched (a minute or two)'
 	@echo 'make ddmap-programs  the same page: stores of keys and values, half local, beside sshfs (as root; half an hour)'
 	@echo 'make bench      single calls on a volume, on tmpfs, and the limit of the memory'
 
@@ -225,6 +226,9 @@ forks: build
 
 ddmap: build
 	crates/bench/scripts/ddmap.py
+
+ddmap-handover: build
+	crates/bench/scripts/ddmap_handover.py
 
 ddmap-programs: build setup-tests
 	crates/bench/scripts/ddmap_programs.py --ycsb

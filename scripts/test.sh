@@ -261,7 +261,8 @@ if [ -x tests/ddmap/run ]; then
         # With a part of what they store on the host.
         behind=ddmap-programs beside ddmap-half env DDMAP=half tests/programs/run
         behind=conformance-split beside conformance-local env FACES=ddmap LOCAL=10% tests/conformance/run fsx sessions posix
-        waiting+=(ddmap ddmap-programs ddmap-half conformance-local)
+        behind=conformance-local beside conformance-copies env FACES=ddmap COPIES=2 LOCAL=10% tests/conformance/run fsx sessions posix
+        waiting+=(ddmap ddmap-programs ddmap-half conformance-local conformance-copies)
     else
         behind=machine-crashes beside ddmap tests/ddmap/run --short
         waiting+=(ddmap)

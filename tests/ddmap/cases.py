@@ -786,6 +786,69 @@ def two_moved(new):
     nothing_in_vain(domain)
 
 
+def wants(new, domain, number):
+    """A program of another node that waits for the volume: its process."""
+    line, options = domain.nodes[number].command(
+        "run", "--ddmap", "dm/v", "--wait", "60s", "--", domain.programs["pages"], "check",
+        "/dm/file", domain.ledger_path, "load")
+    asks = started(line, **options)
+    new.asks.append(asks)
+    return asks
+
+
+def is_handed_over(domain, asks, number):
+    """The programs that have the volume end; that which waits has it, and finds all pages."""
+    domain.stop_programs()
+    code = asks.wait(120)
+    expect(code == 0, f"what waits for the volume ends with {code}")
+    domain.host = domain.nodes[number]
+    domain.start_all()
+    domain.all_go_on()
+    domain.stop_programs()
+    domain.verify()
+
+
+def is_waited_for(domain, numbers):
+    """Programs of these nodes wait for the volume."""
+    def waiting():
+        volumes = domain.host.status()["volumes"]
+        return [one["node"] for volume in volumes for one in volume["waiting"]]
+    until(lambda: f"{waiting()} wait, not {numbers}", lambda: waiting() == numbers, 20)
+
+
+@case("programs of two other nodes want the volume, one of which is killed with its node",
+      "they, until the host's programs end", short=True)
+def handed_over(new):
+    domain = new(active=(2, 3))
+    domain.settle()
+    first = wants(new, domain, 2)
+    is_waited_for(domain, [2])
+    next_one = wants(new, domain, 3)
+    is_waited_for(domain, [2, 3])
+    domain.go_on("roam", "near")
+    domain.nodes[2].kill()
+    expect(first.wait(20) == 125, "a program whose node is gone is told")
+    is_waited_for(domain, [3])
+    domain.nodes[2].start()
+    is_handed_over(domain, next_one, 3)
+
+
+@case("the link of a node whose program wants the volume is down for longer than 8 s",
+      "that program, which is told; touches of the node's pages")
+def handed_over_later(new):
+    domain = new(active=(2,), patience=60)
+    domain.settle()
+    told = wants(new, domain, 2)
+    is_waited_for(domain, [2])
+    domain.nodes[2].link("down")
+    is_waited_for(domain, [])
+    expect(told.wait(20) == 125, "a program whose host is not there is told")
+    domain.nodes[2].link("up")
+    asks = wants(new, domain, 2)
+    is_waited_for(domain, [2])
+    is_handed_over(domain, asks, 2)
+
+
 @case("*two copies*: one holder after another is gone with its store, at random", "nobody")
 def two_soak(new):
     draw = random.Random(new.seed)

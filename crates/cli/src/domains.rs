@@ -1,15 +1,18 @@
 //! Volumes of domains: how a command finds the region behind `DOMAIN/VOLUME`, and how a new one is
 //! made.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use console::failure::Failure;
 use console::output::{self, Progress};
 use console::size;
 use ddmap::{
     JobProgress, LocalReply, LocalRequest, Member, PAGE, REGION, Registry, Room, Standing, Status,
-    Store,
+    Store, Turn,
 };
 use serde_json::{Value, json};
 use volume::FormatOptions;
@@ -35,6 +38,75 @@ pub fn region(path: &Path) -> Result<Option<PathBuf>, Failure> {
         return Ok(None);
     }
     Ok(Some(registry.resolve(name)?))
+}
+
+/// The same for a command that is to use the volume: it waits for its turn.
+pub fn to_use(path: &Path) -> Result<Option<PathBuf>, Failure> {
+    let region = region(path)?;
+    if let Some(name) = path.to_str().filter(|_| region.is_some()) {
+        enter(&Registry::find()?, name, (WAIT, HOLD))?;
+    }
+    Ok(region)
+}
+
+/// How long a program waits for a volume, and a command.
+pub const WAIT: Duration = Duration::from_mins(1);
+/// It goes ahead, on the volume's host, of programs of other nodes that have waited for less.
+pub const HOLD: Duration = Duration::from_secs(10);
+/// How often it is asked whether a volume's turn has come; then it is said who has it.
+const ASK: Duration = Duration::from_millis(20);
+const SAID: Duration = Duration::from_secs(1);
+/// A host has said who has the volume by then.
+const HEARD: Duration = Duration::from_secs(2);
+
+/// Whether a process that has a volume has started this one, which then asks nobody.
+fn is_of_user(region: &Path) -> bool {
+    let number = |name: &OsStr| {
+        let rest = name.as_bytes().strip_prefix(b"SOLERA_VOLUME");
+        rest.is_some_and(|rest| rest.iter().all(|byte| *byte == b'_' || byte.is_ascii_digit()))
+    };
+    std::env::vars_os().any(|(name, value)| number(&name) && Path::new(&value) == region)
+}
+
+/// Waits until it is this process's turn to use a volume on this machine: until the volume is here,
+/// and none waits that goes ahead. The volume stays from then on until the process has ended, or
+/// has executed one that attaches it.
+pub fn enter(
+    registry: &Registry,
+    name: &str,
+    (wait, hold): (Duration, Duration),
+) -> Result<(), Failure> {
+    // As long as this process runs.
+    static TURNS: Mutex<Vec<(String, Turn)>> = Mutex::new(Vec::new());
+    let mut turns = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_here = registry.is_here(name);
+    if is_here {
+        let region = registry.resolve(name)?;
+        if turns.iter().any(|one| one.0 == name) || is_of_user(&region) {
+            return Ok(());
+        }
+    } else if wait.is_zero() {
+        // It says where the volume is.
+        return registry.resolve(name).map(drop).map_err(Failure::from);
+    }
+    let turn = registry.turn(name, hold)?;
+    let (begun, mut is_said) = (Instant::now(), false);
+    while let Some(waits) = turn.ask()? {
+        let waited = begun.elapsed();
+        let is_known = waits.users.is_some() || waited > wait + HEARD;
+        if waited >= wait && is_known {
+            let found = format!("{waits}; waited {} s", waited.as_secs());
+            let advice = "end those, or give a longer --wait";
+            return Err(Failure::new(format!("use {name}"), found, advice));
+        }
+        if waited > SAID && is_known && !is_said {
+            output::tell(format!("{name}: {waits}; waiting"));
+            is_said = true;
+        }
+        std::thread::sleep(ASK);
+    }
+    turns.push((name.to_owned(), turn));
+    Ok(())
 }
 
 /// The store of the volume of a domain whose region has this path, and its name. `None`: it is of
@@ -142,7 +214,7 @@ pub fn remove(region: &Path) -> Result<Option<Value>, Failure> {
 
 /// The path of a volume that was named: of its file, or as `DOMAIN/VOLUME`.
 pub fn volume(path: PathBuf) -> Result<PathBuf, Failure> {
-    Ok(region(&path)?.unwrap_or(path))
+    Ok(to_use(&path)?.unwrap_or(path))
 }
 
 /// Those of a domain's nodes that were heard of lately.

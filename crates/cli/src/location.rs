@@ -35,7 +35,7 @@ impl Location {
         }
         // In a directory that is there, a file of that name may be meant to be made.
         if !Path::new(text).parent().is_some_and(Path::is_dir)
-            && let Some(region) = domains::region(Path::new(text))?
+            && let Some(region) = domains::to_use(Path::new(text))?
         {
             return Ok(Self::Local(region));
         }

@@ -37,9 +37,11 @@ pub use shared_memory::view::REGION;
 // What a node is, and what commands ask of one (`cli`).
 pub use control::local_socket::{JobProgress, LocalReply, LocalRequest};
 pub use control::node_messages::{Member, NODE_TIMEOUT};
-pub use control::registry::{Registration, Registry};
+pub use control::registry::{Registration, Registry, Turn};
 pub use control::room::{Room, not_twice};
-pub use control::status::{KeptStatus, Status, VolumeStatus};
+pub use control::status::{
+    AskStatus, KeptStatus, Status, UserStatus, VolumeStatus, WaitStatus, Waits,
+};
 pub use node::{Node, NodeOptions};
 pub use paging::repair::{RepairReport, repair};
 pub use protocol::{Location, PAGE};

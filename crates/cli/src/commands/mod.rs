@@ -186,6 +186,17 @@ impl Command {
     /// Where the command line names a volume as `DOMAIN/VOLUME`, puts the path of its region. What
     /// is named with a path on it, `location::Location` finds.
     pub fn find_volumes(&mut self) -> Result<(), Failure> {
+        // What only looks, and what ends a use, waits for nobody.
+        let waits = !matches!(
+            self,
+            Self::Info(_)
+                | Self::Df(_)
+                | Self::Doctor(_)
+                | Self::Top(_)
+                | Self::Metrics(_)
+                | Self::Umount(_)
+        );
+        let find = if waits { domains::to_use } else { domains::region };
         let (volumes, code): (Vec<&mut PathBuf>, u8) = match self {
             Self::Info(args) => (vec![&mut args.volume], 1),
             Self::Df(args) => (args.volumes.iter_mut().collect(), 1),
@@ -212,7 +223,7 @@ impl Command {
             _ => return Ok(()),
         };
         for volume in volumes {
-            if let Some(region) = domains::region(volume).map_err(|failure| failure.code(code))? {
+            if let Some(region) = find(volume).map_err(|failure| failure.code(code))? {
                 *volume = region;
             }
         }

@@ -10,6 +10,7 @@ mod failures;
 mod formats;
 #[path = "../support/group.rs"]
 mod group;
+mod handover;
 mod leadership;
 mod map;
 mod migration;

@@ -12,24 +12,24 @@ use serde_json::Value;
 
 /// Nodes 1, 2, 3 on machines `run`, `two`, `three`, and a volume of 40 MiB on the first, of which a
 /// file of 24 is in use.
-struct Domain {
-    nodes: Vec<Option<Node>>,
-    addresses: Vec<String>,
-    machine: Machine,
-    file: String,
+pub struct Domain {
+    pub nodes: Vec<Option<Node>>,
+    pub addresses: Vec<String>,
+    pub machine: Machine,
+    pub file: String,
     /// The domain's key: all goes by TLS.
     key: Option<String>,
 }
 
-const MACHINES: [&str; 3] = ["run", "two", "three"];
+pub const MACHINES: [&str; 3] = ["run", "two", "three"];
 
 impl Domain {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self::with(None)
     }
 
     /// The same by TLS.
-    fn by_tls() -> Self {
+    pub fn by_tls() -> Self {
         Self::with(Some("key.pem"))
     }
 
@@ -60,7 +60,7 @@ impl Domain {
     }
 
     /// Starts a node, at the address that it had.
-    fn start(&mut self, at: usize) {
+    pub fn start(&mut self, at: usize) {
         let store = (at + 1).to_string();
         let mut options = Vec::new();
         if !self.addresses[at].is_empty() {
@@ -77,16 +77,16 @@ impl Domain {
         self.nodes[at] = Some(node);
     }
 
-    fn on(&self, at: usize, line: &[&str]) -> Ran {
+    pub fn on(&self, at: usize, line: &[&str]) -> Ran {
         Ran::of(&mut self.machine.on(MACHINES[at], line))
     }
 
-    fn status(&self, at: usize) -> Value {
+    pub fn status(&self, at: usize) -> Value {
         self.on(at, &["domain", "status", "--json", "dm"]).json()
     }
 
     /// Waits until `is` holds of what a machine's node says.
-    fn await_status(&self, at: usize, is: impl Fn(&Value) -> bool) {
+    pub fn await_status(&self, at: usize, is: impl Fn(&Value) -> bool) {
         let begun = Instant::now();
         while !is(&self.status(at)) {
             assert!(begun.elapsed().as_secs() < 120, "{}", self.status(at));
@@ -95,7 +95,7 @@ impl Domain {
     }
 
     #[track_caller]
-    fn has_file(&self, at: usize) {
+    pub fn has_file(&self, at: usize) {
         let output = self.machine.on(MACHINES[at], &["cat", "dm/v:/file"]).output();
         let output = output.expect("it starts");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -104,7 +104,7 @@ impl Domain {
     }
 
     /// The machines on which the volume can be used: those whose nodes say that they are its host.
-    fn hosts(&self) -> Vec<usize> {
+    pub fn hosts(&self) -> Vec<usize> {
         let hosts = |at: &usize| self.status(*at)["volumes"].as_array().map(Vec::len) == Some(1);
         (0..3).filter(hosts).collect()
     }
@@ -123,7 +123,7 @@ fn a_volume_moves_to_another_host_and_back() {
     let here = domain.status(1)["volumes"][0]["here_bytes"].as_u64();
     assert!(here >= Some(4 * MIB) && here < Some(16 * MIB), "{here:?}");
 
-    let refused = domain.on(0, &["run", "--ddmap", "dm/v", "--", "true"]);
+    let refused = domain.on(0, &["run", "--ddmap", "dm/v", "--wait", "0", "--", "true"]);
     let at = format!("node 2 at {} is its host", domain.addresses[1]);
     refused.refused(125, &[&at, "solera domain move dm/v --to 1"]);
     domain.on(0, &["info", "dm/v"]).refused(1, &[&at]);
@@ -197,7 +197,7 @@ const CALLS: &str = "rename,unlink,unlinkat,rmdir,mkdir,ftruncate,openat,pwrite6
 impl Domain {
     /// Has a node killed at the `when`th of those calls that a thread of it makes from now on;
     /// `false`: that cannot be had here.
-    fn kill_at(&self, at: usize, when: u64) -> Option<Child> {
+    pub fn kill_at(&self, at: usize, when: u64) -> Option<Child> {
         let node = self.nodes[at].as_ref().expect("it runs").child.id();
         let inject = format!("inject={CALLS}:signal=KILL:when={when}");
         let trace = format!("trace={CALLS}");
@@ -307,7 +307,7 @@ fn a_move_survives_the_death_of_either_node_at_any_step() {
 }
 
 impl Domain {
-    fn hosts_of(&self, machines: &[usize]) -> Vec<usize> {
+    pub fn hosts_of(&self, machines: &[usize]) -> Vec<usize> {
         let hosts = |at: &usize| self.status(*at)["volumes"].as_array().map(Vec::len) == Some(1);
         machines.iter().copied().filter(hosts).collect()
     }

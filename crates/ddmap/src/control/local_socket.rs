@@ -58,6 +58,14 @@ pub enum LocalRequest {
         /// Also without a majority.
         force: bool,
     },
+    /// The program that says so is to use a volume: it asks again until it may, and is let in as
+    /// long as the connection stands.
+    Want {
+        /// Its name.
+        volume: String,
+        /// It goes ahead of programs of other nodes that have waited for less than so many ms.
+        hold: u64,
+    },
     /// A volume of this node's is to be removed.
     Remove {
         /// Its name.
@@ -99,6 +107,8 @@ pub enum LocalRequest {
 pub enum LocalReply {
     /// It is done.
     Done,
+    /// The volume is another's still, or others wait for it.
+    Waits(crate::control::status::Waits),
     /// The volume is removed. These nodes have not dropped its pages yet: they are told when they
     /// answer.
     Removed {
@@ -231,6 +241,12 @@ impl Local {
     ) -> Result<LocalReply, Errno> {
         self.send(said, descriptors)?;
         self.receive()?.map(|answer| answer.0).ok_or(Errno::CONNRESET)
+    }
+
+    /// The process at the other end when it connected; 0: it cannot be told.
+    pub fn pid(&self) -> i32 {
+        let other = rustix::net::sockopt::socket_peercred(&self.0);
+        other.map_or(0, |other| other.pid.as_raw_nonzero().get())
     }
 
     /// An answer that takes longer than this is `EAGAIN`.

@@ -1,7 +1,8 @@
 //! What nodes say to each other besides pages: which nodes there are, and how they are. JSON, so
 //! that a later release can say more.
 
-use crate::protocol::{Reign, Terms};
+use crate::control::status::Waits;
+use crate::protocol::{Asked, Reign, Terms};
 use crate::shared_memory::migration::Moved;
 use crate::shared_memory::store::Standing;
 use serde::{Deserialize, Serialize};
@@ -148,6 +149,28 @@ pub enum NodeRequest {
     TakeOver {
         /// Which attempt.
         attempt: u64,
+        /// The programs that wait for it.
+        #[serde(default)]
+        queue: Vec<Asked>,
+    },
+    /// A program of this node waits for the volume of this name, or still does. To its host.
+    Want {
+        /// The volume's name.
+        name: String,
+        /// The program.
+        asked: Asked,
+    },
+    /// It does not any more.
+    Unwant {
+        /// The volume's name.
+        name: String,
+        /// The program's number.
+        number: u64,
+    },
+    /// Whether a program of the asked node, of this number, waits still.
+    Wanted {
+        /// Its number.
+        number: u64,
     },
     /// Whether this attempt to move a volume to the asker is under way still, or was decided.
     Attempt {
@@ -203,6 +226,8 @@ pub enum NodeReply {
     Done,
     /// It will be.
     Later,
+    /// The volume is not the asker's yet.
+    Waits(Waits),
     /// It is the host now. So many pages that are to be there are not there yet.
     Took {
         /// Pages.

@@ -11,7 +11,7 @@
 //! since nobody answers at its store's socket.
 
 use crate::control::local_socket::{Local, LocalReply, LocalRequest};
-use crate::control::status::Status;
+use crate::control::status::{Status, Waits};
 use crate::protocol::PAGE;
 use crate::shared_memory::error::DomainError;
 use crate::shared_memory::store::{Listed, Store};
@@ -58,6 +58,44 @@ pub struct Registry {
     folder: PathBuf,
     /// Whether the directory above is open to every user.
     in_public: bool,
+}
+
+/// A program that is to use a volume: it waits as long as this is there, and has been let in until
+/// it executes another program or ends.
+#[derive(Debug)]
+pub struct Turn {
+    socket: Local,
+    asked: String,
+    said: LocalRequest,
+}
+
+impl Turn {
+    fn begin(store: &Store, name: &str, volume: &str, hold: Duration) -> Result<Self, DomainError> {
+        let asked = format!("use {name}");
+        let failed = |errno: Errno| {
+            let found = format!("its node does not answer: {}", os::describe(errno));
+            DomainError::new(&asked, found, Registry::how_to_start(store))
+        };
+        let socket = Local::connect(store).map_err(failed)?;
+        socket.set_patience(PATIENCE).map_err(failed)?;
+        let said = LocalRequest::Want { volume: volume.to_owned(), hold: hold.as_millis() as u64 };
+        Ok(Self { socket, asked, said })
+    }
+
+    /// Whether its turn has come; if not, what it waits for.
+    pub fn ask(&self) -> Result<Option<Waits>, DomainError> {
+        let failed = |found: String| DomainError::new(&self.asked, found, "ask again");
+        match self.socket.ask(&self.said, &[]) {
+            Ok(LocalReply::Done) => Ok(None),
+            Ok(LocalReply::Waits(Waits { ended: Some(why), .. })) => {
+                Err(DomainError::new(&self.asked, why, ""))
+            }
+            Ok(LocalReply::Waits(waits)) => Ok(Some(waits)),
+            Ok(LocalReply::Refused { text }) => Err(failed(text)),
+            Ok(_) => Err(failed("its node answers something else".to_owned())),
+            Err(errno) => Err(failed(format!("its node does not answer: {}", os::describe(errno)))),
+        }
+    }
 }
 
 /// A node's name, until it ends.
@@ -301,6 +339,27 @@ impl Registry {
                 "start one here without --passive",
             )
         })
+    }
+
+    /// Where a program waits for `DOMAIN/VOLUME` that is to use it on this machine: at the node
+    /// that is its host, else at the first here that runs programs.
+    pub fn turn(&self, name: &str, hold: Duration) -> Result<Turn, DomainError> {
+        let (domain, volume) = Registry::parse(name)?;
+        let asked = format!("ask for {name}");
+        let living = self.living(domain);
+        let has = |one: &&(u16, Store)| matches!(one.1.volume_about(volume), Ok(Some(_)));
+        let store = match living.iter().find(has) {
+            Some((_, store)) => store.clone(),
+            None => self.store_for_new(domain).map_err(|error| DomainError { asked, ..error })?,
+        };
+        Turn::begin(&store, name, volume, hold)
+    }
+
+    /// Whether the host of `DOMAIN/VOLUME` is on this machine, or was until its node ended.
+    pub fn is_here(&self, name: &str) -> bool {
+        let Ok((domain, volume)) = Registry::parse(name) else { return false };
+        let has = |one: &(u16, Store)| matches!(one.1.volume_about(volume), Ok(Some(_)));
+        self.nodes(domain).iter().any(has)
     }
 
     /// Refuses what is no name of a domain or a volume. `what` says of which.

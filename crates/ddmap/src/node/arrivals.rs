@@ -6,7 +6,7 @@ use crate::control::node_messages::{self, NodeReply};
 use crate::control::registry::Registry;
 use crate::protocol::holder::Stored;
 use crate::protocol::messages::Answer;
-use crate::protocol::{PAGE, Version};
+use crate::protocol::{Asked, PAGE, Version};
 use crate::shared_memory::error::DomainError;
 use crate::shared_memory::migration::{Arrival, Moved};
 use crate::shared_memory::store::VolumeAbout;
@@ -52,6 +52,15 @@ impl Answering {
         if is_host { NodeReply::Done } else { no("another node's, or nobody's") }
     }
 
+    /// Whether an attempt to move a volume from here is under way, or was decided.
+    pub(super) fn tell_attempt(&self, attempt: u64) -> NodeReply {
+        if self.store.knows_attempt(attempt) {
+            NodeReply::Done
+        } else {
+            no("there is no such attempt")
+        }
+    }
+
     /// A volume is about to come.
     pub(super) fn arrive(&self, hello: &Hello, mut moved: Moved) -> NodeReply {
         moved.node = hello.node.number();
@@ -92,15 +101,17 @@ impl Answering {
         Answer::Stored(vec![Stored::Kept; pages.len()])
     }
 
-    /// The old host has decided that this node is the host.
-    pub(super) fn to_take_over(&self, uuid: &[u8; 16], attempt: u64) -> NodeReply {
+    /// The old host has decided that this node is the host; those wait for the volume.
+    pub(super) fn to_take_over(&self, uuid: &[u8; 16], attempt: u64, queue: &[Asked]) -> NodeReply {
         if let Some((name, _)) = self.host_of(uuid) {
             let missing = lock(&self.arrivals.missing).get(&name).copied().unwrap_or(0);
             return NodeReply::Took { missing };
         }
-        if !self.store.arriving().iter().any(|one| one.attempt == attempt) {
+        let arriving = self.store.arriving();
+        let Some(moved) = arriving.iter().find(|one| one.attempt == attempt) else {
             return no(format!("{} knows nothing of this volume", self.here));
-        }
+        };
+        self.handovers.arrives(&moved.name, self.here.number(), queue);
         let mut wanted = lock(&self.arrivals.wanted);
         if !wanted.0.contains(&attempt) {
             wanted.0.push(attempt);

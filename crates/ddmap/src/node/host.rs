@@ -3,8 +3,10 @@
 //! Locks: `all`, to find a volume; none while a message is under way.
 
 use crate::control::connections::Links;
+use crate::control::processes;
 use crate::control::status::VolumeStatus;
 use crate::control::transport::Carrier;
+use crate::control::turns::TOLD_MAX;
 use crate::node::eviction::{Evictor, Made};
 use crate::node::healing::Copies;
 use crate::node::whole_batches;
@@ -113,11 +115,15 @@ impl Hosted {
 
     /// The processes that have it attached, this one apart, each with what it is.
     pub fn users(&self) -> Vec<String> {
+        self.pids().into_iter().map(table::process_name).collect()
+    }
+
+    /// The same by their numbers; 0: it has not said which it has.
+    pub fn pids(&self) -> Vec<i32> {
         let table = &self.evictor.ground().table;
         let others = table.processes().into_iter();
         let living = others.filter(|one| *one != table.me() && !table.is_dead(*one));
-        let pid = |claimant| table.published(claimant).map_or(0, |published| published.pid);
-        living.map(|one| table::process_name(pid(one))).collect()
+        living.map(|one| table.published(one).map_or(0, |published| published.pid)).collect()
     }
 
     /// Those that are not left alone.
@@ -214,6 +220,8 @@ impl Hosted {
             copies: self.evictor.copies as u8,
             single: self.copies.single(&self.evictor, gone),
             healed: self.copies.healed(),
+            users: self.pids().into_iter().take(TOLD_MAX).map(processes::user).collect(),
+            waiting: Vec::new(),
         }
     }
 }

@@ -82,6 +82,12 @@ impl Shared {
         LocalReply::Ordered(lock(&self.orders.ordered).get(volume).map(|one| one.1.clone()))
     }
 
+    /// The last order that concerns a volume, if it is over.
+    pub(super) fn order_over(&self, volume: &str) -> Option<JobProgress> {
+        let ordered = lock(&self.orders.ordered);
+        ordered.get(volume).filter(|one| one.1.over).map(|one| one.1.clone())
+    }
+
     /// Which node is the host of a volume.
     pub(super) fn host_of(&self, volume: &str) -> LocalReply {
         if matches!(self.store.volume_about(volume), Ok(Some(_))) {
@@ -193,7 +199,12 @@ impl Shared {
     }
 
     /// The node that is to be the host, if it can be.
-    fn target(&self, hosted: &Hosted, to: u16, asked: &str) -> Result<Member, DomainError> {
+    pub(super) fn target(
+        &self,
+        hosted: &Hosted,
+        to: u16,
+        asked: &str,
+    ) -> Result<Member, DomainError> {
         let refused = |found: String, advice: &str| Err(DomainError::new(asked, found, advice));
         if to == self.about.node {
             return refused(format!("node {to} is its host already"), "");
@@ -353,10 +364,12 @@ impl Shared {
             let told = self.answering.keep_gone(moved).and_then(|()| self.ask_new_host(moved));
             match told {
                 Ok(NodeReply::Took { missing: 0 }) => {
+                    self.answering.handovers.has_gone(&moved.name);
                     self.store.has_gone(moved);
                     self.tell_end(&moved.name, None);
                 }
                 Ok(NodeReply::Took { missing }) => {
+                    self.answering.handovers.has_gone(&moved.name);
                     self.store.close_way_back(&moved.uuid);
                     answers.insert(moved.attempt, Instant::now());
                     let what = "bringing what stays with the host".to_owned();
@@ -392,7 +405,8 @@ impl Shared {
         let (_, address, ..) =
             found.ok_or_else(|| DomainError::new(asked(), "the domain has no such node", ""))?;
         let volume = Some((moved.uuid, moved.term - 1));
-        let ask = NodeRequest::TakeOver { attempt: moved.attempt };
+        let queue = self.answering.handovers.queue_of(&moved.name);
+        let ask = NodeRequest::TakeOver { attempt: moved.attempt, queue };
         let told = say(address, &self.about, volume, &ask, &self.wire)?;
         if !matches!(told, NodeReply::Refused { .. }) {
             return Ok(told);
@@ -409,6 +423,8 @@ impl Shared {
     /// Takes over what has come: step 6; then brings what is to be with the host.
     pub(super) fn take_arrivals(&self) {
         for name in self.answering.take_over() {
+            // It had gone from here, and is back before its host then has said that it took it.
+            self.tell_end(&name, None);
             self.uncounted.store(true, Ordering::Relaxed);
             if let Err(error) = self.bring_what_stays(&name) {
                 // The next program that attaches the volume brings it.

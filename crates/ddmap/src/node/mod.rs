@@ -7,12 +7,14 @@
 //! | beat | tells the first node that this one is there; buries the dead; has holders drop pages |
 //! | drain | brings home what nodes keep that are to give their pages up |
 //! | healer | gives pages a second holder that have lost theirs |
+//! | turns, asks | have volumes move to nodes whose programs wait for them |
 //! | two of the server | answer other nodes and their programs |
 
 mod administration;
 mod arrivals;
 mod descriptors;
 pub mod eviction;
+mod handover;
 pub mod healing;
 pub mod held_region;
 pub mod host;
@@ -304,7 +306,7 @@ impl Node {
             if ready[0]
                 && let Ok(socket) = local_socket::accept(&self.listener)
             {
-                programs.push(Program { socket, attached: None });
+                programs.push(Program::new(socket));
             }
         }
         self.shared.over.store(true, Ordering::Relaxed);
@@ -327,6 +329,16 @@ fn listen(address: SocketAddr) -> Result<ScrapeServer, DomainError> {
 struct Program {
     socket: Local,
     attached: Option<(String, Claimant)>,
+    /// The volume that it waits for, or was let in to, and its ticket's number.
+    wanted: Option<(String, u64)>,
+    pid: i32,
+}
+
+impl Program {
+    fn new(socket: Local) -> Self {
+        let pid = socket.pid();
+        Self { socket, attached: None, wanted: None, pid }
+    }
 }
 
 impl Shared {
@@ -354,12 +366,14 @@ impl Shared {
     }
 
     fn begin(self: &Arc<Self>) -> std::io::Result<Vec<JoinHandle<()>>> {
-        let [evictor, beat, drain, healer] = [(); 4].map(|()| Arc::clone(self));
+        let [evictor, beat, drain, healer, turns, asks] = [(); 6].map(|()| Arc::clone(self));
         Ok(vec![
             thread::Builder::new().name("evictor".to_owned()).spawn(move || evictor.evict())?,
             thread::Builder::new().name("beat".to_owned()).spawn(move || beat.beat())?,
             thread::Builder::new().name("drain".to_owned()).spawn(move || drain.drain())?,
             thread::Builder::new().name("healer".to_owned()).spawn(move || healer.heal())?,
+            thread::Builder::new().name("turns".to_owned()).spawn(move || turns.give_turns())?,
+            thread::Builder::new().name("asks".to_owned()).spawn(move || asks.ask_hosts())?,
         ])
     }
 
@@ -463,6 +477,11 @@ impl Shared {
                 && let Ok(hosted) = self.hosts.find(volume)
             {
                 hosted.evictor.remove(*claimant);
+                self.answering.handovers.executes(volume, program.pid);
+            }
+            if let Some((volume, number)) = &program.wanted {
+                let ticket = (self.about.node, *number);
+                self.answering.handovers.ends(volume, ticket, program.pid);
             }
             return false;
         };
@@ -470,6 +489,16 @@ impl Shared {
             LocalRequest::Wire => LocalReply::Wire { key: self.wire.key().map(str::to_owned) },
             LocalRequest::Mark { node, standing } => self.mark(node, standing),
             LocalRequest::First { to, force } => self.make_first(to, force),
+            LocalRequest::Want { volume, hold } => {
+                let begins = || (volume.clone(), self.answering.handovers.number());
+                let (name, number) = program.wanted.get_or_insert_with(begins);
+                if *name == volume {
+                    self.want(*number, &volume, hold)
+                } else {
+                    let text = "a connection is for one volume".to_owned();
+                    LocalReply::Refused { text }
+                }
+            }
             LocalRequest::Remove { volume } => self.remove(&volume),
             LocalRequest::Move { volume, to } => self.order(volume, Order::Move(to)),
             LocalRequest::Grow { volume, pages } => self.order(volume, Order::Grow(pages)),
@@ -522,14 +551,19 @@ impl Shared {
             own.promised_twice = told.promised_twice;
         }
         let reign = self.leadership.terms().reign;
+        let mut volumes = self.hosts.status(&self.members.gone());
+        for volume in &mut volumes {
+            volume.waiting = self.answering.handovers.waiting(&volume.name);
+        }
         Status {
             domain: self.domain.clone(),
             node: self.about.node,
             first: reign.first,
             term: reign.term,
             nodes,
-            volumes: self.hosts.status(&self.members.gone()),
+            volumes,
             kept: self.answering.status(),
+            asks: self.answering.handovers.asking(self.about.node),
         }
     }
 }

@@ -4,6 +4,7 @@
 
 use crate::control::node_messages::{self, Member, NodeReply, NodeRequest};
 use crate::control::status::KeptStatus;
+use crate::control::turns::Handovers;
 use crate::membership::leadership::Leadership;
 use crate::membership::members::Members;
 use crate::membership::saying::say_to;
@@ -45,6 +46,7 @@ pub struct Answering {
     leadership: Arc<Leadership>,
     kept: Mutex<BTreeMap<[u8; 16], Arc<HeldRegion>>>,
     pub(super) arrivals: Arrivals,
+    pub(super) handovers: Handovers,
 }
 
 pub(super) fn refused(errno: Errno, text: impl Into<String>) -> Answer {
@@ -61,7 +63,20 @@ impl Answering {
         (members, leadership): (Arc<Members>, Arc<Leadership>),
     ) -> Self {
         let (kept, arrivals) = (Mutex::default(), Arrivals::default());
-        Self { domain, about, wire, store, here, room, members, leadership, kept, arrivals }
+        let handovers = Handovers::new();
+        Self {
+            domain,
+            about,
+            wire,
+            store,
+            here,
+            room,
+            members,
+            leadership,
+            kept,
+            arrivals,
+            handovers,
+        }
     }
 
     /// A node says that it is there. Its store may be a copy of that of one that is there, too:
@@ -295,15 +310,15 @@ impl Answering {
                 told(&self.tell_where(&hello.volume, name.as_deref()))
             }
             Ok(NodeRequest::Arrive(moved)) => told(&self.arrive(hello, moved)),
-            Ok(NodeRequest::TakeOver { attempt }) => {
-                told(&self.to_take_over(&hello.volume, attempt))
+            Ok(NodeRequest::TakeOver { attempt, queue }) => {
+                told(&self.to_take_over(&hello.volume, attempt, &queue))
             }
-            Ok(NodeRequest::Attempt { attempt }) if self.store.knows_attempt(attempt) => {
-                told(&NodeReply::Done)
-            }
-            Ok(NodeRequest::Attempt { .. }) => {
-                told(&NodeReply::Refused { text: "there is no such attempt".to_owned() })
-            }
+            Ok(
+                said @ (NodeRequest::Want { .. }
+                | NodeRequest::Unwant { .. }
+                | NodeRequest::Wanted { .. }),
+            ) => told(&self.hears_of_turns(hello.node.number(), said)),
+            Ok(NodeRequest::Attempt { attempt }) => told(&self.tell_attempt(attempt)),
         }
     }
 }

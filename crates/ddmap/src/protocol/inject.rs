@@ -98,6 +98,22 @@ pub enum Mistake {
     HalfSuffices,
     /// A node that is first by force gives numbers.
     ForceSuffices,
+    /// A process that is about to attach a volume does not have it.
+    StartingUncounted,
+    /// A program that was let in, and may not have begun to attach, does not have the volume.
+    InsideUncounted,
+    /// A program is let in while the volume is about to move.
+    LetInWhileMoving,
+    /// It is looked who has a volume before nobody is let in any more.
+    LookedEarly,
+    /// A volume moves, and those that wait for it are forgotten.
+    QueueLeftBehind,
+    /// On a volume's new host those that wait begin to.
+    WaitBeginsAnew,
+    /// A newcomer goes ahead of others however long they have waited.
+    HoldUnbounded,
+    /// A program that waited, and died with its node, waits on.
+    DeadAskerStays,
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@
 //! | [`holder`] | a holder | stores, keeps, gives and drops pages |
 //! | [`reconcile`] | the host's node | finds what a holder keeps in vain, or as a spare |
 //! | [`Poll`], [`Terms`] | any node | which node is the domain's first |
+//! | [`Queue`] | the host's node | whose turn it is to use the volume |
 //!
 //! No machine has a clock, a socket or a thread. A step makes at most one access to what processes
 //! share; so a simulator may run the machines of several processes in any order, and end one
@@ -55,6 +56,7 @@
 mod discard;
 mod eviction;
 mod fault;
+mod handover;
 mod healing;
 pub mod holder;
 mod inject;
@@ -66,6 +68,9 @@ mod words;
 pub use discard::Discard;
 pub use eviction::{Evicted, Eviction, Progress};
 pub use fault::{Fault, Next, Owed, ToInstall, Why};
+#[cfg(test)]
+pub use handover::LATE;
+pub use handover::{Asked, Queue, Ticket, Use};
 pub use healing::{Healed, Healing};
 #[cfg(test)]
 pub use inject::{Mistake, make, make_everywhere};

@@ -3,6 +3,7 @@
 mod cases;
 mod concurrency;
 mod exhaustive;
+mod handover;
 mod leadership;
 mod memory;
 mod mistakes;

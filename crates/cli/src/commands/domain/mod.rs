@@ -13,7 +13,7 @@ use std::time::Duration;
 use console::failure::{Failure, Outcome};
 use console::output;
 use console::size;
-use ddmap::{Key, PAGE, Registry, RepairReport, Standing, Status, Store};
+use ddmap::{Key, PAGE, Registry, RepairReport, Standing, Status, Store, UserStatus, WaitStatus};
 use serde_json::{Value, json};
 use volume::{FsckOptions, LostData};
 
@@ -176,6 +176,8 @@ fn to_json(name: &str, told: &[Status]) -> Value {
                 "copies": volume.copies.max(1),
                 "single_bytes": volume.single * PAGE,
                 "healed_bytes": volume.healed * PAGE,
+                "attached": volume.users,
+                "waiting": volume.waiting,
             })
         })
     });
@@ -189,6 +191,18 @@ fn to_json(name: &str, told: &[Status]) -> Value {
             })
         })
     });
+    let asks = told.iter().flat_map(|status| {
+        status.asks.iter().map(|ask| {
+            json!({
+                "node": status.node,
+                "volume": ask.volume,
+                "seconds": ask.seconds,
+                "host": (ask.waits.host != 0).then_some(ask.waits.host),
+                "before": ask.waits.before,
+                "attached": ask.waits.users,
+            })
+        })
+    });
     json!({
         "domain": name,
         "first": told.iter().map(|status| (status.term, status.first)).max().map(|one| one.1),
@@ -197,6 +211,7 @@ fn to_json(name: &str, told: &[Status]) -> Value {
         "nodes": nodes.collect::<Vec<_>>(),
         "volumes": volumes.collect::<Vec<_>>(),
         "kept": kept.collect::<Vec<_>>(),
+        "asks": asks.collect::<Vec<_>>(),
     })
 }
 
@@ -218,6 +233,29 @@ fn copies_to_text(told: &[Status], text: &mut String) {
         };
         text.push_str(&line);
         text.push('\n');
+    }
+}
+
+/// Who has a volume, and who waits for it.
+fn turns_to_text(told: &[Status], text: &mut String) {
+    for volume in told.iter().flat_map(|status| &status.volumes) {
+        let user = |one: &UserStatus| format!("{} has it for {} s", one.process, one.seconds);
+        let wait = |one: &WaitStatus| {
+            format!("a program of node {} waits for {} s", one.node, one.seconds)
+        };
+        let users = volume.users.iter().map(user);
+        let all: Vec<String> = users.chain(volume.waiting.iter().map(wait)).collect();
+        if !all.is_empty() {
+            let line = format!("{}: {}\n", volume.name, all.join("; "));
+            text.push_str(&line);
+        }
+    }
+    for status in told {
+        for ask in &status.asks {
+            let (volume, seconds, waits) = (&ask.volume, ask.seconds, &ask.waits);
+            let line = format!("{volume}: a program here waits for {seconds} s: {waits}\n");
+            text.push_str(&line);
+        }
     }
 }
 
@@ -281,6 +319,7 @@ fn to_text(name: &str, told: &[Status]) -> String {
         text.push_str(&output::table(&head, &volumes));
     }
     copies_to_text(told, &mut text);
+    turns_to_text(told, &mut text);
     let kept = told.iter().flat_map(|status| {
         let row = |uuid: &String, pages| {
             // By its number where its host is elsewhere, or is gone.
@@ -300,7 +339,8 @@ fn to_text(name: &str, told: &[Status]) -> String {
 #[cfg(test)]
 mod tests {
     use super::to_text;
-    use ddmap::{KeptStatus, Member, Status, VolumeStatus};
+    use ddmap::{AskStatus, KeptStatus, Member, Status, UserStatus, VolumeStatus};
+    use ddmap::{WaitStatus, Waits};
     use std::net::SocketAddr;
 
     #[test]
@@ -321,11 +361,16 @@ mod tests {
             copies: 2,
             single: 32,
             healed: 256,
+            users: vec![UserStatus { process: "77 (sqlite3)".to_owned(), seconds: 75 }],
+            waiting: vec![WaitStatus { node: 3, seconds: 4 }],
         };
+        let users = Some(vec![UserStatus { process: "5 (sleep)".to_owned(), seconds: 9 }]);
+        let waits = Waits { host: 3, before: 1, users, ..Waits::default() };
+        let asks = vec![AskStatus { volume: "other".to_owned(), seconds: 2, waits }];
         let kept = ["ab", "cd"].map(|uuid| KeptStatus { uuid: uuid.to_owned(), pages: 128 });
         let (domain, nodes) = ("dm".to_owned(), vec![node]);
         let (volumes, kept) = (vec![volume], kept.to_vec());
-        let told = Status { domain, node: 2, first: 2, term: 3, nodes, volumes, kept };
+        let told = Status { domain, node: 2, first: 2, term: 3, nodes, volumes, kept, asks };
         let expected = "\
 dm, as node 2 of this machine says
 
@@ -335,6 +380,9 @@ node                      address  capacity      free  silent for
 volume  host      size  on its host    stays     local  processes  sent away  copies
 big        2  8.00 MiB     2.00 MiB  256 KiB  4.00 MiB          1   1.00 MiB       2
 big: 128 KiB have one copy; 1.00 MiB were made anew
+big: 77 (sqlite3) has it for 75 s; a program of node 3 waits for 4 s
+other: a program here waits for 2 s: node 3 has it: 5 (sleep), for 9 s; 1 program waits before \
+this one
 
 kept for others  by node    pages
 ab                     2  512 KiB

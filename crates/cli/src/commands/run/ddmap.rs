@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
 use console::failure::Failure;
@@ -93,6 +94,22 @@ pub struct DdmapArg {
     #[arg(long, value_name = "auto|SIZE|off", value_parser = line_cache, requires = "ddmap",
           conflicts_with_all = ["volume", "split"])]
     pub line_cache: Option<String>,
+    /// With --ddmap: how long the program waits for the volume, while another node is its host, or
+    /// programs of other nodes wait for it. Then solera ends, and says who has it. 0: not at all
+    /// [default: 60s].
+    #[arg(long, value_name = "TIME", value_parser = pause, requires = "ddmap",
+          conflicts_with_all = ["volume", "split"])]
+    pub wait: Option<u64>,
+    /// With --ddmap: on the volume's host, the program begins before programs of other nodes that
+    /// have waited for less than this. 0: behind all that wait [default: 10s].
+    #[arg(long, value_name = "TIME", value_parser = pause, requires = "ddmap",
+          conflicts_with_all = ["volume", "split"])]
+    pub hold: Option<u64>,
+}
+
+/// A time, in seconds, or none.
+fn pause(text: &str) -> Result<u64, String> {
+    if ["0", "0s", "0m"].contains(&text) { Ok(0) } else { seconds(text) }
 }
 
 /// `auto`, `off`, or a size, in bytes.
@@ -144,6 +161,9 @@ pub fn named(args: &RunArgs) -> Result<Cow<'_, RunArgs>, Failure> {
         output::tell(format!("{name} is new: {}", size::show(bytes)));
     }
     let mut args = args.clone();
+    let wait = args.ddmap.wait.map_or(domains::WAIT, Duration::from_secs);
+    let hold = args.ddmap.hold.map_or(domains::HOLD, Duration::from_secs);
+    domains::enter(&registry, name, (wait, hold))?;
     let region = registry.resolve(name)?;
     args.ddmap.local = args.ddmap.local.map(|local| kept(local, name, &region)).transpose()?;
     args.volume = vec![region];
@@ -178,7 +198,7 @@ pub fn variable(args: &DdmapArg) -> Option<(&'static str, String)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{DdmapArg, Local, local, variable};
+    use super::{DdmapArg, Local, local, pause, variable};
 
     #[test]
     fn the_library_is_told_of_domains_only() {
@@ -194,6 +214,12 @@ mod tests {
         assert!(told(&args).ends_with(",local=4194304"));
         args.line_cache = Some("1048576".to_owned());
         assert!(told(&args).ends_with(",lines=1048576"));
+    }
+
+    #[test]
+    fn a_program_may_wait_for_no_time_at_all() {
+        assert_eq!((pause("0"), pause("0s"), pause("2m")), (Ok(0), Ok(0), Ok(120)));
+        assert!(pause("-1").is_err() && pause("").is_err());
     }
 
     #[test]
