@@ -123,8 +123,7 @@ pub fn attach(path: &Path, options: &AttachOptions) -> Result<Arc<Volume>, Volum
     })
 }
 
-/// Attaches the volume at `path` as far as that is permitted: a user that may not write it reads
-/// it.
+/// As [`attach`], as far as that is permitted: a user that may not write it reads it.
 pub fn attach_permitted(path: &Path, options: &AttachOptions) -> Result<Arc<Volume>, VolumeError> {
     attach(path, options).or_else(|error| match error.errno() {
         errno if no_permission(errno) && !options.read_only => {
@@ -140,8 +139,7 @@ pub(crate) fn attach_to_check(path: &Path) -> Result<Arc<Volume>, VolumeError> {
     attach_for(path, &options, Purpose::Check)
 }
 
-/// Attaches the volume as the only one, without recovering it: the free map is the saved one, or
-/// empty.
+/// Attaches it as the only one, without recovering it: the free map is the saved one, or empty.
 pub(crate) fn attach_to_repair(path: &Path) -> Result<Arc<Volume>, VolumeError> {
     attach_for(path, &AttachOptions::default(), Purpose::Repair)
 }
@@ -225,7 +223,9 @@ fn attach_for(
         };
         // The lock is not held in between: a dead process's child may need it to take its slot.
         if let Some(others) = attempt.share(&region, &liveness)? {
-            let volume = attempt.locked(&region, liveness, others, &guard)?;
+            let (volume, stays) = attempt.locked(&region, liveness, others, &guard)?;
+            drop(guard); // One that may not stay leaves, which takes the lock.
+            stays?;
             volume.slow_down(model);
             return Ok(Arc::new(volume));
         }
@@ -321,14 +321,14 @@ impl Attempt<'_> {
         VolumeError::new(kind, "attach", self.path, found, advice)
     }
 
-    /// Under the attach lock, with the region's byte: the first one, or one more.
+    /// Under the attach lock, with the region's byte; and whether all is here that must stay.
     fn locked(
         &self,
         region: &Arc<Region>,
         liveness: Liveness,
         others: bool,
         _guard: &AttachGuard,
-    ) -> Result<Volume, VolumeError> {
+    ) -> Result<(Volume, Result<(), VolumeError>), VolumeError> {
         let found = self.superblock(region)?;
         let joins = others || left_in_flight(region, &found.superblock, &liveness);
         let volume = if joins && self.purpose == Purpose::Repair {
@@ -339,8 +339,8 @@ impl Attempt<'_> {
         } else {
             self.first(Arc::clone(region), &found, liveness)?
         };
-        volume.say_what_stays().map_err(|errno| self.system("which memory stays", errno))?;
-        Ok(volume)
+        let stays = volume.say_what_stays();
+        Ok((volume, stays.map_err(|errno| self.system("which memory stays", errno))))
     }
 
     /// Shares the writers' byte of the region; says whether there are others to join. `None`: a
