@@ -285,7 +285,7 @@ impl<'v> Named<'v, 1> {
             let name = (asked.padded(), asked.name().len());
             let mut stored = stored.and(names.store_entry((bucket, slot, key), name, target)?);
             if dir_slot.is_first() {
-                stored = stored.and(names.store_header(dir, bucket, 1)?);
+                stored = stored.and(names.store_header(dir, bucket, 1 << slot)?);
             }
             Ok(fence_unless(stored, Bug::NameBeforeInode))
         })?;

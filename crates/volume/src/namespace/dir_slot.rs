@@ -82,6 +82,8 @@ impl Names {
     pub(crate) fn slot_at(&self, dir: Dir, place: EntryPlace) -> Result<Option<DirSlot>> {
         if place.bucket == 0 {
             let none = self.region.load64(dir.inode.at(ROOT_WORD))? == 0;
+            // Where it lay before is of a bucket that is no more.
+            let place = EntryPlace { slot: 0, ..place };
             return Ok(none.then_some(DirSlot { place, occupancy: 0 }));
         }
         let occupancy = self.occupancy(place.bucket)?;

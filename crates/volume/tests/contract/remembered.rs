@@ -209,3 +209,48 @@ fn names_come_and_go_where_they_belong() {
     first.detach().expect("detached");
     other.detach().expect("detached");
 }
+
+/// Directories of a few names that come and go, so that they are empty again and again: no entry of
+/// before comes back with the first one that is made after that.
+#[test]
+fn directories_are_emptied_and_filled() {
+    let place = Place::formatted("remembered-emptied");
+    let volume = place.attach();
+    let (root, new) = (volume.root(), new_file());
+    let directory = NewNode { kind: Kind::Directory, mode: 0o755, ..new_file() };
+    let dirs = [&b"one"[..], b"two"].map(|name| volume.create(root, name, &directory).unwrap());
+    let mut random = Random(0x51_513);
+    let mut there: [BTreeMap<Vec<u8>, Node>; 2] = Default::default();
+    for step in 0..3000 {
+        let (at, to) = (random.below(2), random.below(2));
+        let [name, other] = [(); 2].map(|()| format!("name {}", random.below(3)).into_bytes());
+        let found = there[at].get(&name).copied();
+        if random.below(2) == 0 {
+            assert_eq!(volume.lookup(dirs[at], &name).ok(), found, "step {step}");
+        }
+        let named =
+            EntryName { dir: dirs[at], name: &name, found: found.map(|node| (node, Kind::File)) };
+        match found {
+            None => {
+                there[at].insert(name.clone(), volume.create(dirs[at], &name, &new).unwrap());
+            }
+            Some(_) if random.below(2) == 0 => {
+                volume.remove(&named, Removes::Name).unwrap();
+                there[at].remove(&name);
+            }
+            Some(node) if (at, &name) != (to, &other) => {
+                let target = EntryName::new(dirs[to], &other);
+                volume.rename(&named, &target, RenameFlags::new(0)).unwrap();
+                there[at].remove(&name);
+                there[to].insert(other, node);
+            }
+            Some(_) => {}
+        }
+        for (dir, there) in dirs.iter().zip(&there) {
+            let told = entries(&volume, *dir);
+            assert_eq!(told.len(), there.len() + 2, "step {step}: {told:?}");
+            assert!(there.iter().all(|(name, node)| told[name].0 == node.ino), "step {step}");
+        }
+    }
+    volume.detach().expect("detached");
+}
