@@ -19,6 +19,7 @@ use crate::split::engine;
 /// What lower rooms ask of upper ones.
 static HOOKS: Hooks = Hooks {
     attach: init::attach_late,
+    foretold: init::foretold,
     adopt,
     supply: page_faults::supply,
     resized: mapping::resized,

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use os::InternalFd;
 use vfs::{Errno, Node};
 
-use crate::entry::process::Process;
+use crate::entry::process::{Listed, Process};
 
 /// How the kernel makes a number a duplicate of another.
 pub type Duplicate<'d> = &'d mut dyn FnMut() -> Result<(), Errno>;
@@ -20,6 +20,9 @@ pub type Duplicate<'d> = &'d mut dyn FnMut() -> Result<(), Errno>;
 pub struct Hooks {
     /// Attaches the volume of a process that has not yet, or ends it.
     pub attach: fn(&'static Process),
+    /// What the lists of mounts tell of the volumes, if that is known without attaching them (but
+    /// of damage, which is met by whatever attaches).
+    pub foretold: fn() -> Option<Vec<Listed>>,
     /// Gives a child of a raw system call a place of its own, or ends it.
     pub adopt: fn(&'static Process),
     /// Gives the page at an address if a mapping lacks it: whether it did. No lock may be held.
@@ -43,6 +46,7 @@ pub struct Hooks {
 /// Before anything is set.
 static NONE: Hooks = Hooks {
     attach: |_| {},
+    foretold: || None,
     adopt: |_| {},
     supply: |_| false,
     resized: |_, _| Ok(()),

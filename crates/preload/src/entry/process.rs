@@ -109,6 +109,18 @@ pub struct Texts {
     pub file: (u64, u64),
 }
 
+/// What the lists of mounts tell of a volume that the kernel does not list.
+pub struct Listed {
+    /// Its file.
+    pub source: Vec<u8>,
+    /// Where it appears.
+    pub prefix: Vec<u8>,
+    /// `st_dev`.
+    pub device: u64,
+    /// Nothing on it can be changed.
+    pub read_only: bool,
+}
+
 impl Deref for VolumeView {
     type Target = Seen;
 

@@ -17,11 +17,11 @@ use rustix::fs::{MemfdFlags, Mode, OFlags};
 use vfs::{Desc, Errno, FileSystemExt};
 
 use crate::entry::cached_fd;
+use crate::entry::hooks;
 use crate::entry::maptable::Mappings;
-use crate::entry::process::{Process, VolumeView};
+use crate::entry::process::{Listed, Process, VolumeView};
 use crate::entry::{Served, Stop};
 use crate::paths;
-use crate::processes::init;
 use crate::runtime::code::Line;
 
 /// The kernel's mark behind a name that is gone.
@@ -171,23 +171,11 @@ fn escaped(path: &[u8]) -> Vec<u8> {
     text
 }
 
-/// What the lists of mounts tell of a volume that the kernel does not list.
-pub struct Listed {
-    /// Its file.
-    pub source: Vec<u8>,
-    /// Where it appears.
-    pub prefix: Vec<u8>,
-    /// `st_dev`.
-    pub device: u64,
-    /// Nothing on it can be changed.
-    pub read_only: bool,
-}
-
 /// The volumes that the kernel does not list. A process that has not attached them does not for
 /// this: Go's runtime looks at `mountinfo` in every program, before it begins.
 fn unlisted(process: &Process) -> Vec<Listed> {
     if !process.fs.is_attached()
-        && let Some(foretold) = init::foretold()
+        && let Some(foretold) = (hooks::get().foretold)()
     {
         return foretold;
     }
@@ -200,10 +188,8 @@ fn unlisted(process: &Process) -> Vec<Listed> {
     process.volumes().filter(|seen| !seen.mounted).map(listed).collect()
 }
 
-impl Listed {
-    fn access(&self) -> &'static str {
-        if self.read_only { "ro" } else { "rw" }
-    }
+fn access_of(volume: &Listed) -> &'static str {
+    if volume.read_only { "ro" } else { "rw" }
 }
 
 /// `mounts` with a line for each volume.
@@ -213,7 +199,7 @@ fn with_table_line(process: &Process, list: &[u8]) -> Vec<u8> {
         text.extend_from_slice(&escaped(&volume.source));
         text.push(b' ');
         text.extend_from_slice(&escaped(&volume.prefix));
-        let _ = writeln!(text, " solera {},relatime 0 0", volume.access());
+        let _ = writeln!(text, " solera {},relatime 0 0", access_of(&volume));
     }
     text
 }
@@ -241,7 +227,7 @@ fn with_mount_of(volume: &Listed, list: &[u8]) -> Vec<u8> {
     let mut text = list.to_vec();
     let _ = write!(text, "{} {parent} {major}:{minor} / ", highest + 1);
     text.extend_from_slice(&prefix);
-    let access = volume.access();
+    let access = access_of(volume);
     let _ = write!(text, " {access},relatime - solera ");
     text.extend_from_slice(&escaped(&volume.source));
     let _ = writeln!(text, " {access}");

@@ -30,14 +30,13 @@ use crate::descriptors::{handover, special_files};
 use crate::entry::attachment::{self, ATTACHING};
 use crate::entry::fdtable;
 use crate::entry::limit;
-use crate::entry::process::{Cwd, Process, Seen, Texts, VolumeView};
+use crate::entry::process::{Cwd, Listed, Process, Seen, Texts, VolumeView};
 use crate::entry::report;
 use crate::entry::thread::{self, here};
 use crate::files::caching;
 use crate::files::kernel_aio;
 use crate::paths::credentials;
 use crate::paths::cwd;
-use crate::paths::identity::Listed;
 use crate::paths::mount;
 
 use crate::processes::host_program;
