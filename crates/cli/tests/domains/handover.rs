@@ -48,7 +48,10 @@ impl Domain {
     }
 
     fn begin(&self, at: usize, options: &[&str], program: &[&str]) -> Started {
-        let mut command = self.program(at, options, program);
+        // On a slow machine others may have the volume for longer than the usual minute.
+        let patient = [&["--wait", "600s"], options].concat();
+        let waits = if options.contains(&"--wait") { options } else { &patient };
+        let mut command = self.program(at, waits, program);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         Started(Some(command.spawn().expect("it starts")))
     }

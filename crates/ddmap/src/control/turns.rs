@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// A process that has let go of a volume executes a program within that, and so does one that an
 /// earlier life of the node has let in: until then a node gives no turns.
@@ -75,8 +75,9 @@ impl Handovers {
         let (queues, wants, withdrawn, executing) = Default::default();
         let (turns, asks) = Default::default();
         // A ticket of an earlier life of this node is none of this.
-        let began = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let numbers = AtomicU64::new(began.as_micros() as u64);
+        let mut number = [0; 8];
+        let _ = rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::empty());
+        let numbers = AtomicU64::new(u64::from_ne_bytes(number));
         Self { begun: Instant::now(), numbers, queues, wants, withdrawn, executing, turns, asks }
     }
 

@@ -241,7 +241,7 @@ fn together(operations: &[Operation], had: Option<u32>, capacity: u32) -> Result
 
 /// All of up to three operations: one of each version that is older than what is kept, the same,
 /// and newer.
-fn all() -> Result<usize, String> {
+pub fn all() -> Result<usize, String> {
     use Operation::{Fetch, Keep, Release, Shed, Spare, Store};
     let operations = [
         Store(1),
