@@ -368,7 +368,7 @@ fn run_and_report(
         }
         Report::from_lines(&lines).on(volumes, emulated)
     });
-    let removed = fs::remove_file(&record);
+    let removed = remove_temporary(&record);
     let status = ended.map_err(|error| not_started(asked, &error))?;
     let report = report.and_then(|report| removed.map(|()| report)).map_err(failed)?;
     if let Some(profile) = &profile {
@@ -427,17 +427,33 @@ fn temporary_file() -> Result<PathBuf, Failure> {
     Err(Failure::new(asked, io::Error::from(errno), "let TMPDIR name a directory to write to"))
 }
 
+/// In a directory of its own: when both are removed, a program that has outlived the command cannot
+/// make the file again.
 fn new_file_in(directory: &Path) -> Result<PathBuf, Errno> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     for attempt in 0.. {
-        let file = directory.join(format!("solera-report.{}-{attempt}", std::process::id()));
-        match rustix::fs::open(&file, flags, Mode::RUSR | Mode::WUSR) {
+        let own = directory.join(format!("solera-report.{}-{attempt}", std::process::id()));
+        match rustix::fs::mkdir(&own, Mode::RWXU) {
             // Another one's, of a process that had this number.
             Err(Errno::EXIST) => {}
-            made => return made.map(|_| file),
+            Err(errno) => return Err(errno),
+            Ok(()) => {
+                let file = own.join("record");
+                let made = rustix::fs::open(&file, flags, Mode::RUSR | Mode::WUSR);
+                if made.is_err() {
+                    let _ = fs::remove_dir(&own);
+                }
+                return made.map(|_| file);
+            }
         }
     }
     Err(Errno::EXIST)
+}
+
+/// Removes what [`temporary_file`] has made.
+fn remove_temporary(file: &Path) -> io::Result<()> {
+    fs::remove_file(file)?;
+    file.parent().map_or(Ok(()), fs::remove_dir)
 }
 
 /// Whether the kernel was to leave a core file of a program that died, and has not: a relative
