@@ -1,6 +1,6 @@
 //! Mistakes are put back, one at a time, into the machines ([`Mistake`]) and into the world around
-//! them ([`Flaw`]): the simulation, the check of all states of small cases, or that of operations at
-//! a holder (`concurrency.rs`) must catch each.
+//! them ([`Flaw`]): the simulation, the check of all states of small cases, or that of operations
+//! at a holder (`concurrency.rs`) must catch each.
 //! Those are made that the commit chooses (`rotation`), one in four; with `SOLERA_TEST_LONG` all,
 //! and by both; with `SOLERA_TEST_MISTAKE=NAME` that one. That nothing is caught without one is
 //! what `simulation.rs` and `exhaustive.rs` show.
