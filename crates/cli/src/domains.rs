@@ -53,10 +53,11 @@ pub fn to_use(path: &Path) -> Result<Option<PathBuf>, Failure> {
 pub const WAIT: Duration = Duration::from_mins(1);
 /// It goes ahead, on the volume's host, of programs of other nodes that have waited for less.
 pub const HOLD: Duration = Duration::from_secs(10);
-/// How often it is asked whether a volume's turn has come; then it is said who has it.
+/// How often a program asks whether its turn has come; after what time it says which processes have
+/// the volume.
 const ASK: Duration = Duration::from_millis(20);
 const SAID: Duration = Duration::from_secs(1);
-/// A host has said who has the volume by then.
+/// A host has said by then which processes have the volume.
 const HEARD: Duration = Duration::from_secs(2);
 
 /// Whether a process that has a volume has started this one, which then asks nobody.

@@ -116,7 +116,7 @@ fn who_wants_a_volume_waits_for_those_that_have_it() {
     assert!(text.contains("(sleep) has it for") && text.contains("node 2 waits for"), "{text}");
     let text = domain.on(1, &["domain", "status", "dm"]).ok();
     assert!(text.contains("v: a program here waits for") && text.contains("node 1 has"), "{text}");
-    // A time that is over: who has it, since when, and who else waits.
+    // A time that is over: which process has it, since when, and how many others wait.
     let refused = domain.run(2, &["--wait", "1s"], &["true"]);
     let words = ["node 1 has it: ", "(sleep), for ", "1 program waits before this one", "--wait"];
     refused.refused(125, &words);
@@ -272,8 +272,8 @@ fn who_cannot_have_a_volume_is_told_why() {
     domain.has_file(0);
 }
 
-/// Either node is killed at each step of the change: whoever asks again has the volume in the end,
-/// with its bytes.
+/// Either node is killed at each step of the change: a program that asks again has the volume in
+/// the end, with its bytes.
 #[test]
 fn a_change_of_hands_survives_the_death_of_either_node_at_any_step() {
     let mut domain = Domain::new();

@@ -8,8 +8,8 @@
 //! # Invariants
 //!
 //! 1. A volume moves while no process has it, none is about to have it, and none is inside: the
-//!    queue first lets nobody in any more ([`Queue::moves`]); then it is looked who has it
-//!    ([`Queue::decide`]).
+//!    queue first lets nobody in any more ([`Queue::moves`]); then the host looks which processes
+//!    have it ([`Queue::decide`]).
 //! 2. Tickets stand in the order in which programs began to wait, wherever they waited.
 //! 3. A newcomer on the host goes ahead of those of other nodes while each of them has waited for
 //!    less than the newcomer's *hold*. So that many newcomers do not keep a volume for ever.

@@ -104,7 +104,7 @@ pub enum Mistake {
     InsideUncounted,
     /// A program is let in while the volume is about to move.
     LetInWhileMoving,
-    /// It is looked who has a volume before nobody is let in any more.
+    /// A host looks which processes have a volume before it lets nobody in any more.
     LookedEarly,
     /// A volume moves, and those that wait for it are forgotten.
     QueueLeftBehind,

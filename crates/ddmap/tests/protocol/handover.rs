@@ -34,7 +34,7 @@ struct Program {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Move {
     None,
-    /// It was looked who is next, and nothing was done yet.
+    /// The host has looked which ticket is next, and has done nothing yet.
     Seen(Ticket),
     /// Nobody is let in.
     Closing(Ticket),

@@ -95,8 +95,8 @@ pub struct DdmapArg {
           conflicts_with_all = ["volume", "split"])]
     pub line_cache: Option<String>,
     /// With --ddmap: how long the program waits for the volume, while another node is its host, or
-    /// programs of other nodes wait for it. Then solera ends, and says who has it. 0: not at all
-    /// [default: 60s].
+    /// programs of other nodes wait for it. Then solera ends, and says which processes have it.
+    /// 0: not at all [default: 60s].
     #[arg(long, value_name = "TIME", value_parser = pause, requires = "ddmap",
           conflicts_with_all = ["volume", "split"])]
     pub wait: Option<u64>,
